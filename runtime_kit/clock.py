@@ -94,19 +94,3 @@ def from_micros(micros: int) -> datetime.datetime:
     """The moment that `to_micros` stored."""
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return epoch + datetime.timedelta(microseconds=micros)
-
-
-def to_rfc3339(moment: datetime.datetime) -> str:
-    """The moment in UTC as RFC 3339 writes it, with `Z`; fractions only where there are any."""
-    text = moment.astimezone(datetime.UTC).isoformat()
-    return text.removesuffix("+00:00") + "Z"
-
-
-def from_rfc3339(text: str) -> datetime.datetime:
-    """Reads an RFC 3339 moment; raises `ValueError` when it has no zone or no such form."""
-    if len(text) > 40:  # the longest RFC 3339 time with microseconds has 32 characters
-        raise ValueError("A time is at most 40 characters long.")
-    moment = datetime.datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"The time {text!r} needs a zone, as in 2026-01-31T12:00:00Z.")
-    return moment.astimezone(datetime.UTC)

@@ -1,0 +1,1 @@
+"""What crosses the wire: values, signatures and codes that both ends must agree on. No I/O."""
