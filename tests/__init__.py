@@ -1,0 +1,1 @@
+"""What holds Enlist to its word."""

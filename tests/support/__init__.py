@@ -1,0 +1,1 @@
+"""What several tests need: real servers and the small programs around them."""
