@@ -1,0 +1,97 @@
+"""Groups whose commands are imported only when they are called.
+
+A static table names each command, where its object lives and its one line of help, so that
+`enlist --help` imports nothing but click. Objects of other packages are reached by name
+(importlib), since the layers forbid the import. Known limit: the line of help stands twice, here
+and at the command; tests/unit/test_cli_tree.py compares them.
+"""
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import click
+
+from operator_cli import global_options
+
+_OURS = ("wire_protocol", "runtime_kit", "enlist", "operator_cli", "worker_agent")
+
+
+class Entry(NamedTuple):
+    """Where a command lives, `module:object`, and what it is for in one line."""
+
+    place: str
+    summary: str
+
+
+class LazyGroup(click.Group):
+    """A group over such a table; its order is the order of the table."""
+
+    def __init__(self, name: str, *, table: Mapping[str, Entry], text: str) -> None:
+        super().__init__(name, help=text, no_args_is_help=True)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, without loading anything."""
+        del ctx
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports that one command."""
+        del ctx
+        entry = self.table.get(cmd_name)
+        if entry is None:
+            return None
+        if cmd_name not in self.commands:
+            self.commands[cmd_name] = global_options.attach(_load(entry.place))
+        return self.commands[cmd_name]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command, or says which one was perhaps meant."""
+        name = args[0]
+        if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(unknown(name, among=self.table, path=ctx.command_path), ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in the help text, from the table alone."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in self.table.items()])
+
+
+def unknown(name: str, *, among: Mapping[str, object], path: str) -> str:
+    """The sentence about a command that does not exist."""
+    near = difflib.get_close_matches(name, list(among), n=2, cutoff=0.55)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"{path} has no command {name[:40]!r}.{hint}"
+
+
+def _load(place: str) -> click.Command:
+    module_name, _, attribute = place.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if module_name.startswith(_OURS) or missing in _OURS:
+            raise
+        raise MissingPackages(missing) from error
+    found = getattr(module, attribute)
+    if not isinstance(found, click.Command):
+        raise TypeError(f"{place} is not a command.")
+    return found
+
+
+class MissingPackages(click.ClickException):
+    """The Platform's packages are not installed here: install them."""
+
+    exit_code = 6
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(
+            f"This machine has Enlist without the Platform's packages ({missing} is missing). "
+            "Install them: pip install 'enlist[platform]'"
+        )
