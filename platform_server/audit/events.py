@@ -1,0 +1,50 @@
+"""Events: rows with a sequence number, written in the transaction of the change they tell of.
+
+Readers (server-sent events today, webhooks later) resume from a number. The append lock makes
+numbers appear in order: a reader that has seen 7 will never find a 6 later.
+"""
+
+import datetime
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from platform_server.store import contract
+from runtime_kit import clock
+
+MAX_DATA_BYTES: Final = 16_384
+
+
+class DataTooLarge(ValueError):
+    """The data of one event exceed 16 KiB: name what changed, the reader can fetch it."""
+
+
+async def append(
+    tx: contract.Tx,
+    *,
+    at: datetime.datetime,
+    kind: str,
+    subject: str,
+    infra: str = "default",
+    data: Mapping[str, Any] | None = None,
+) -> int:
+    """Adds the event and gives its number; `kind` reads `node.ready`, `subject` is an id.
+
+    Raises `DataTooLarge`.
+    """
+    text = json.dumps(dict(data or {}), sort_keys=True, separators=(",", ":"))
+    if len(text) > MAX_DATA_BYTES:
+        raise DataTooLarge("The data of one event are larger than 16 KiB.")
+    await tx.lock_append()
+    last = await tx.fetch_one("SELECT seq FROM events ORDER BY seq DESC LIMIT 1")
+    seq = 1 if last is None else int(last["seq"]) + 1
+    await tx.execute(
+        "INSERT INTO events(seq, at, kind, subject, infra, data) VALUES (?, ?, ?, ?, ?, ?)",
+        seq,
+        clock.to_micros(at),
+        kind,
+        subject,
+        infra,
+        text,
+    )
+    return seq

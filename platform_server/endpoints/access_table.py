@@ -1,0 +1,72 @@
+"""Who may call which route: one table, and silence means no.
+
+A route without a row here stops the start; so does a row without a route, since a rule for a
+route that has gone hides a mistake. The values:
+
+- a permission name: the caller must hold it (uid 0 and the engine's own uid on the local socket
+  hold all);
+- `TOKEN`: the route itself judges the enrollment token it is given;
+- `ANYONE`: open to everybody, with a limit of its own;
+- `LOCAL_OR_VIEW`: open on loopback and on the local socket, `nodes.view` beyond.
+"""
+
+from typing import Final
+
+TOKEN: Final = "the enrollment token"  # noqa: S105 - the name of a rule
+ANYONE: Final = "anyone"
+LOCAL_OR_VIEW: Final = "anyone on loopback, nodes.view beyond"
+
+ACCESS: Final[dict[tuple[str, str], str]] = {
+    ("GET", "/healthz"): ANYONE,
+    ("GET", "/readyz"): LOCAL_OR_VIEW,
+    ("GET", "/metrics"): LOCAL_OR_VIEW,
+    ("GET", "/openapi.json"): ANYONE,
+    ("POST", "/api/v1/enroll"): TOKEN,
+    ("POST", "/api/v1/trust"): ANYONE,
+    ("GET", "/api/v1/nodes"): "nodes.view",
+    ("GET", "/api/v1/nodes/{node_id}"): "nodes.view",
+    ("PATCH", "/api/v1/nodes/{node_id}"): "nodes.manage",
+    ("DELETE", "/api/v1/nodes/{node_id}"): "nodes.manage",
+    ("POST", "/api/v1/nodes/{node_id}/allow"): "nodes.manage",
+    ("POST", "/api/v1/enrollments"): "nodes.enroll",
+    ("GET", "/api/v1/enrollments"): "nodes.view",
+    ("DELETE", "/api/v1/enrollments/{enrollment_id}"): "nodes.enroll",
+    ("GET", "/api/v1/enrollments/audit"): "nodes.manage",
+    ("GET", "/api/v1/audit"): "audit.view",
+    ("GET", "/api/v1/audit/verify"): "audit.view",
+    ("GET", "/api/v1/platform"): "nodes.view",
+    ("POST", "/api/v1/platform/rotate-master-key"): "platform.manage",
+    ("POST", "/api/v1/platform/rotate-trust-key"): "platform.manage",
+    ("POST", "/api/v1/platform/rotate-tls-key"): "platform.manage",
+    ("GET", "/api/v1/events"): "nodes.view",
+    ("GET", "/api/v1/tokens"): "tokens.manage",
+    ("POST", "/api/v1/tokens"): "tokens.manage",
+    ("DELETE", "/api/v1/tokens/{token_id}"): "tokens.manage",
+}
+
+# `?check=true` changes nothing and needs only the right to look (the design's "view permission");
+# what has no view permission of its own needs the full one.
+VIEW_OF: Final[dict[str, str]] = {
+    "nodes.manage": "nodes.view",
+    "nodes.enroll": "nodes.view",
+    "platform.manage": "nodes.view",
+}
+
+
+class Unlisted(Exception):  # noqa: N818 - named by what happened
+    """A route and the access table disagree: add or remove the row in access_table.py."""
+
+
+def permission_of(key: tuple[str, str]) -> str:
+    """The rule for the route; raises `Unlisted` when nobody has written one."""
+    try:
+        return ACCESS[key]
+    except KeyError:
+        raise Unlisted(f"The route {key[0]} {key[1]} is not in the access table.") from None
+
+
+def require_complete(keys: frozenset[tuple[str, str]]) -> None:
+    """Raises `Unlisted` unless routes and rows are the same set."""
+    for key in sorted(keys ^ ACCESS.keys()):
+        side = "is not in the access table" if key in keys else "is in the table but not served"
+        raise Unlisted(f"The route {key[0]} {key[1]} {side}.")

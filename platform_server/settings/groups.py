@@ -1,0 +1,270 @@
+"""Every setting of the Platform, frozen, with its default and its paragraph.
+
+Nothing but values: where they come from is `layers`' part. A new setting is a field here with its
+paragraph; docs/settings.md is compared with these by a test.
+"""
+
+import datetime
+import ipaddress
+from typing import Annotated, Literal, Self
+
+import pydantic
+from pydantic import Field
+
+from wire_protocol import agent_url, ids, pins
+
+LOWEST_PORT = 1024
+MAX_SOCKETS = 65_536
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _port(value: int | None) -> int | None:
+    if value is not None and value != 0 and value < LOWEST_PORT:
+        raise ValueError(f"ports start at {LOWEST_PORT}; 0 means any free one")
+    return value
+
+
+Port = Annotated[int, Field(ge=0, le=65_535), pydantic.AfterValidator(_port)]
+Scope = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+Host = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$")]
+
+
+class Group(pydantic.BaseModel):
+    """A section of the settings file."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class PlatformGroup(Group):
+    """Who this Platform is."""
+
+    node_id: str = "local"
+    """The Platform's own node id. It can be neither issued, enrolled nor removed."""
+
+    environment: Literal["dev", "test", "prod"] = "dev"
+    """What this Platform is for. It is answered by `/platform`, stands in every audit entry, and
+    chooses `config.<environment>.toml`. It is a label and a preset, never another code path."""
+
+    infra: Scope = "default"
+    """The scope of what is made without naming one."""
+
+    public_url: str | None = None
+    """The https address under which machines and people reach the API, where that is not the
+    address it listens on (a reverse proxy, a name)."""
+
+    @pydantic.field_validator("node_id")
+    @classmethod
+    def _node_id(cls, value: str) -> str:
+        return ids.parse_node_id(value)
+
+    @pydantic.field_validator("public_url")
+    @classmethod
+    def _public_url(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("https://"):
+            raise ValueError("a public address starts with https://")
+        return None if value is None else value.rstrip("/")
+
+
+class ApiGroup(Group):
+    """The API: for people, the CLI and the dashboard."""
+
+    listen: Annotated[str, Field(max_length=300)] = "127.0.0.1:8440"
+    """HOST:PORT of the API; a port of 0 takes any free one. Beyond loopback it is https only."""
+
+    tls_cert_file: str | None = None
+    """A certificate chain of your own for the API, read again when it changes. Without it the
+    Platform makes its own and clients pin its key."""
+
+    tls_key_file: str | None = None
+    """The private key beside `tls_cert_file`."""
+
+    body_bytes: Annotated[int, Field(ge=1024, le=16_777_216)] = 1_048_576
+    """The largest request body the API reads; a larger one is answered 413."""
+
+    connections: Annotated[int, Field(ge=1, le=MAX_SOCKETS)] = 512
+    """Connections the API holds at once. Beyond that new ones are closed at once."""
+
+    event_readers: Annotated[int, Field(ge=1, le=1024)] = 64
+    """How many readers may follow `/events` at once; the next one is answered 503."""
+
+    @pydantic.model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file are given together or not at all")
+        return self
+
+
+class ListenGroup(Group):
+    """Where the public ports listen."""
+
+    addresses: Annotated[tuple[str, ...], Field(max_length=64)] = ("::", "0.0.0.0")  # noqa: S104 - a public port
+    """The addresses that the enrollment port binds. A family that this machine lacks is left out
+    when the default stands; a narrower list is taken at its word."""
+
+    @pydantic.field_validator("addresses")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("name at least one address")
+        return tuple(str(ipaddress.ip_address(one)) for one in value)
+
+
+class EnrollmentGroup(Group):
+    """The enrollment listener, and the limits on enrolling."""
+
+    port: Port | None = None
+    """The public port at which machines enroll, usually 8444. Unset, it is off; 0 takes any free
+    one. Turning it on turns dispatch on."""
+
+    addresses: Annotated[tuple[Host, ...], Field(max_length=64)] = ()
+    """The addresses and names under which machines reach this port. They become the names in its
+    certificate and the first stands in join tokens. Without any: the first routable IPv4 address,
+    IPv6 if there is one, and localhost."""
+
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
+    """How many listener processes share the port; TLS handshakes use that many cores."""
+
+    attempts_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = 120
+    """How many failed attempts a minute are looked into across the whole Platform. Raising it
+    raises the next two in proportion, unless they are set themselves."""
+
+    failures_per_address: Annotated[int, Field(ge=1, le=1_000_000)] = 30
+    """How many failed attempts a minute one address may make."""
+
+    failures_per_token: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """How many failed attempts a minute one token id may see."""
+
+    body_bytes: Annotated[int, Field(ge=4096, le=1_048_576)] = 65_536
+    """The largest body of an enroll or trust request."""
+
+    connections: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Requests in work per listener process. One more waits at most 2 s, then gets 503."""
+
+    sockets: Annotated[int, Field(ge=16, le=MAX_SOCKETS)] = 1024
+    """Open sockets per listener process. When full, the oldest without a complete head is
+    closed."""
+
+    trusted_proxies: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
+    """Networks whose PROXY protocol or `Forwarded` header says who the caller is. From anywhere
+    else the caller is the peer of the socket."""
+
+    agent_networks: Annotated[tuple[Network, ...], Field(max_length=256)] = ()
+    """Where set, an Agent that listens must have its address in one of these networks."""
+
+    authenticate: Literal["pins", "public-roots"] = "pins"
+    """How machines authenticate this Platform. `public-roots` makes join tokens carry no pins,
+    only trust key ids: for a Platform whose name is served by other people's TLS."""
+
+
+class DispatchGroup(Group):
+    """What the Platform tells Agents to run."""
+
+    enabled: bool | None = None
+    """Whether nodes may enroll and receive work. Unset, it follows the enrollment port. On
+    without that port, the API serves the enroll and trust paths under the same limits."""
+
+
+class AuditGroup(Group):
+    """How much of the past is kept."""
+
+    enrollment_entries: Annotated[int, Field(ge=10, le=100_000)] = 500
+    """Entries of refused and invalid enrollment attempts; the oldest go first."""
+
+    enrollment_days: Annotated[int, Field(ge=1, le=3650)] = 30
+    """Days for which refused and invalid enrollment attempts are kept."""
+
+    action_days: Annotated[int, Field(ge=1, le=36_500)] = 365
+    """Days for which the log of actions is kept. The hash of the last entry removed stays, so
+    that the chain can still be verified from there."""
+
+    event_days: Annotated[int, Field(ge=1, le=3650)] = 30
+    """Days for which events can be read again."""
+
+
+class ProbeGroup(Group):
+    """Asking every listening node whether it is there."""
+
+    interval_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 15
+    """How often each node is asked; the moments are spread at random."""
+
+    timeout_seconds: Annotated[float, Field(ge=0.1, le=60)] = 5
+    """How long one answer may take."""
+
+    concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
+    """How many nodes are asked at the same time."""
+
+    failures: Annotated[int, Field(ge=1, le=100)] = 2
+    """After how many questions without an answer a ready node is called unreachable."""
+
+
+class StoreGroup(Group):
+    """Where the state is kept."""
+
+    database_url: Annotated[str, Field(max_length=2048)] | None = None
+    """`sqlite:///PATH` or `postgresql://…`. Unset, SQLite in the data directory. A URL with a
+    password belongs in a private file or in the environment, not on the command line."""
+
+    busy_seconds: Annotated[float, Field(ge=0.1, le=60)] = 5
+    """How long a request waits for a locked store before it is answered 503."""
+
+
+class LogGroup(Group):
+    """The log on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least serious message that is written."""
+
+    format: Literal["auto", "console", "json"] = "auto"
+    """`console` for people, `json` for machines, `auto` for console on a terminal and JSON
+    elsewhere."""
+
+
+class ConfiguredNode(Group):
+    """A node that the operator configured; it wins over any enrolled one of that id."""
+
+    url: Annotated[str, Field(max_length=300)]
+    """The https address of its Agent."""
+
+    pin: str
+    """The pin of its Agent's key, `sha256:` and 64 hex digits."""
+
+    @pydantic.field_validator("url")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        agent_url.parse(value)
+        return value
+
+    @pydantic.field_validator("pin")
+    @classmethod
+    def _pin(cls, value: str) -> str:
+        return pins.parse_pin(value)
+
+
+class Settings(Group):
+    """All settings."""
+
+    platform: PlatformGroup = PlatformGroup()
+    api: ApiGroup = ApiGroup()
+    listen: ListenGroup = ListenGroup()
+    enrollment: EnrollmentGroup = EnrollmentGroup()
+    dispatch: DispatchGroup = DispatchGroup()
+    audit: AuditGroup = AuditGroup()
+    probe: ProbeGroup = ProbeGroup()
+    store: StoreGroup = StoreGroup()
+    log: LogGroup = LogGroup()
+    nodes: Annotated[dict[str, ConfiguredNode], Field(max_length=10_000)] = Field(
+        default_factory=dict
+    )
+
+    @property
+    def dispatch_enabled(self) -> bool:
+        """Whether nodes may enroll and receive work."""
+        if self.dispatch.enabled is not None:
+            return self.dispatch.enabled
+        return self.enrollment.port is not None
+
+    @property
+    def action_retention(self) -> datetime.timedelta:
+        """How long the log of actions is kept."""
+        return datetime.timedelta(days=self.audit.action_days)
