@@ -1,0 +1,110 @@
+"""Makes the machine's key and its self-signed certificate, in memory.
+
+The certificate is an envelope for the key: the Platform registers the key's pin and judges neither
+names nor dates. It is valid for ten years because an end that nobody judges would only be a trap,
+and backdated an hour so that a clock that is a little ahead does no harm. P-256 and never RSA: a
+handshake costs a tenth.
+"""
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509 import oid
+
+from wire_protocol import ids
+
+BACKDATED = datetime.timedelta(hours=1)
+LIFETIME = datetime.timedelta(days=3653)
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """A fresh P-256 key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The key as PKCS 8 PEM, unencrypted: the file's mode protects it."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def parse_key(content: bytes) -> ec.EllipticCurvePrivateKey:
+    """Reads a P-256 key; raises `ValueError` for anything else."""
+    try:
+        key = serialization.load_pem_private_key(content, password=None)
+    except (ValueError, TypeError) as error:
+        raise ValueError("it is no PEM private key, or it was cut short") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ValueError("it holds a key of another kind than P-256")  # noqa: TRY004 - bad content
+    return key
+
+
+def self_signed(
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    node_id: ids.NodeId,
+    addresses: Sequence[str],
+    now: datetime.datetime,
+) -> x509.Certificate:
+    """A certificate that names the node id and every address the Platform will dial."""
+    subject = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, node_id)])
+    start = now - BACKDATED
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + LIFETIME)
+        .add_extension(names_of(node_id, addresses=addresses), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage(
+                [oid.ExtendedKeyUsageOID.SERVER_AUTH, oid.ExtendedKeyUsageOID.CLIENT_AUTH]
+            ),
+            critical=False,
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def names_of(node_id: ids.NodeId, *, addresses: Sequence[str]) -> x509.SubjectAlternativeName:
+    """The names of the certificate: the node id and the addresses, each once, in that order."""
+    names: list[x509.GeneralName] = [x509.DNSName(node_id)]
+    for address in addresses:
+        try:
+            name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(address))
+        except ValueError:
+            name = x509.DNSName(address)
+        if name not in names:
+            names.append(name)
+    return x509.SubjectAlternativeName(names)
+
+
+def parse_certificate(content: bytes) -> x509.Certificate:
+    """Reads one PEM certificate; raises `ValueError` for anything else."""
+    try:
+        return x509.load_pem_x509_certificate(content)
+    except ValueError as error:
+        raise ValueError("it is no PEM certificate, or it was cut short") from error

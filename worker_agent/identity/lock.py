@@ -1,0 +1,46 @@
+"""One writer a data directory, by the kernel's lock on a file.
+
+`flock` ends with the process, so a `kill -9` leaves nothing to clean up. Known limit: it does not
+hold between machines that share a directory over a network.
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+from collections.abc import Iterator
+
+from worker_agent.settings import failures
+
+
+class Busy(failures.Temporary):
+    """Another Enlist program is at work in the same data directory; wait for it to end."""
+
+
+@contextlib.contextmanager
+def held(path: pathlib.Path, *, busy: str) -> Iterator[None]:
+    """Holds the lock inside the block; raises `Busy` with that message when another has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(busy) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_held(path: pathlib.Path) -> bool:
+    """Whether some process holds the lock right now; False where the file does not exist."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,1 @@
+"""What a worker keeps on its disk besides its key, and how its programs end."""

@@ -1,0 +1,84 @@
+"""Where a worker keeps what: every file on the node is named here and nowhere else.
+
+The folder is 0700 and every file 0600. `identity/` holds the key and the certificate;
+`trust.json` the last accepted trust set; `join.json` how the Platform was authenticated;
+`agent.json` what the Agent needs to start, and is written last: where it stands, the machine has
+joined.
+"""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping
+
+SYSTEM_FOLDER = pathlib.Path("/var/lib/enlist/worker")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """The files of one worker."""
+
+    folder: pathlib.Path
+
+    @property
+    def identity(self) -> pathlib.Path:
+        """The folder of the machine's own key."""
+        return self.folder / "identity"
+
+    @property
+    def key(self) -> pathlib.Path:
+        """The private key, PKCS 8 PEM; made once, never replaced."""
+        return self.identity / "key.pem"
+
+    @property
+    def certificate(self) -> pathlib.Path:
+        """The self-signed certificate of that key."""
+        return self.identity / "certificate.pem"
+
+    @property
+    def trust(self) -> pathlib.Path:
+        """The last accepted trust set."""
+        return self.folder / "trust.json"
+
+    @property
+    def join(self) -> pathlib.Path:
+        """How the Platform was authenticated at the join."""
+        return self.folder / "join.json"
+
+    @property
+    def agent(self) -> pathlib.Path:
+        """What the Agent starts from; the last file a join writes."""
+        return self.folder / "agent.json"
+
+    @property
+    def lock(self) -> pathlib.Path:
+        """Held by whoever changes files here."""
+        return self.folder / "lock"
+
+    @property
+    def agent_lock(self) -> pathlib.Path:
+        """Held by the running Agent, so that one folder never runs two."""
+        return self.folder / "agent.lock"
+
+    def private_files(self) -> tuple[pathlib.Path, ...]:
+        """The files whose modes must be 0600."""
+        return (self.key, self.certificate, self.trust, self.join, self.agent)
+
+
+def default_folder(environment: Mapping[str, str], *, uid: int) -> pathlib.Path:
+    """The data directory without `--data-dir`: the system's for root, the user's own otherwise."""
+    if uid == 0:
+        return SYSTEM_FOLDER
+    state = environment.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):  # the XDG specification says to ignore a relative path
+        state = f"{environment.get('HOME', '/')}/.local/state"
+    return pathlib.Path(state) / "enlist" / "worker"
+
+
+def resolve(
+    given: str | os.PathLike[str] | None, *, environment: Mapping[str, str], uid: int
+) -> Paths:
+    """The paths for a command, from its flag, else from `ENLIST_DATA_DIR`, else the default."""
+    chosen = given or environment.get("ENLIST_DATA_DIR") or None
+    folder = pathlib.Path(chosen) if chosen else default_folder(environment, uid=uid)
+    return Paths(folder=folder.expanduser().absolute())
