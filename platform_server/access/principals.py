@@ -33,7 +33,7 @@ class Principal:
 NOBODY: Final = Principal(name="nobody", permissions=frozenset())
 
 
-class NotAdministrator(Exception):  # noqa: N818 - named by what happened
+class NotAdministrator(Exception):
     """The caller on the local socket is neither root nor the Platform's account."""
 
 

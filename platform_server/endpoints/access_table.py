@@ -53,7 +53,7 @@ VIEW_OF: Final[dict[str, str]] = {
 }
 
 
-class Unlisted(Exception):  # noqa: N818 - named by what happened
+class Unlisted(Exception):
     """A route and the access table disagree: add or remove the row in access_table.py."""
 
 

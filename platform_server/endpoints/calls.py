@@ -16,7 +16,7 @@ from platform_server.audit import actions
 from platform_server.endpoints import refusals
 from platform_server.settings import groups
 from platform_server.store import contract
-from runtime_kit import clock
+from runtime_kit import clock as clock_kit
 from wire_protocol import admin
 
 BodyT = TypeVar("BodyT")
@@ -68,7 +68,7 @@ class Call(Generic[BodyT, QueryT]):
     principal: principals.Principal
     store: contract.Store
     settings: groups.Settings
-    clock: clock.Clock
+    clock: clock_kit.Clock
     body: BodyT
     query: QueryT
     path: Mapping[str, str]

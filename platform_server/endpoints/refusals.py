@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from wire_protocol import problems
 
 
-class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
+class Refusal(Exception):
     """The call is refused; the caller reads the code, a person reads the detail.
 
     `members` are further fields of the problem document (RFC 9457, section 3.2), such as the two

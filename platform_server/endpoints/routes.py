@@ -56,7 +56,7 @@ class LabelledPageQuery(PageQuery):
         pydantic.Field(
             max_length=16, description="Only entries with this label, `key=value` or `key`."
         ),
-    ] = []  # noqa: RUF012 - pydantic copies it
+    ] = []
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,9 @@ class Route:
 
     `changes` makes it take `?check=true` and, for POST, `Idempotency-Key`. `secret_fields` are
     answered once: a replay gives null in their place and the code `token-already-shown`.
-    `problems` are the codes it may refuse with beside those every route may.
+    `problems` are the codes it may refuse with beside those every route may. With `raw_body` the
+    handler gets the bounded bytes and reads them with `parsing.read_body` itself (the enroll door
+    must write a misshapen request into its audit).
     """
 
     method: str
@@ -82,6 +84,7 @@ class Route:
     secret_fields: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     stream: bool = False
+    raw_body: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in _METHODS:
