@@ -1,0 +1,109 @@
+"""Private files: final mode from the first byte, old or new content, nothing between (G14)."""
+
+import os
+import pathlib
+import stat
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from runtime_kit import private_files
+
+
+@pytest.fixture(autouse=True)
+def _lax_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def names(folder: pathlib.Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def mode_of(path: pathlib.Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("write", [private_files.write_private, private_files.create_private])
+def test_a_file_is_private_from_its_first_byte(
+    write: Callable[[pathlib.Path, bytes], object],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+    real_write = os.write
+
+    def watching(descriptor: int, content: bytes) -> int:
+        seen.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        return real_write(descriptor, content)
+
+    monkeypatch.setattr(os, "write", watching)
+    write(tmp_path / "key", b"secret")
+    assert seen == [0o600]
+    assert mode_of(tmp_path / "key") == 0o600
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trust.json"
+    private_files.write_private(path, b"old")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        private_files.write_private(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["trust.json"]
+
+
+def test_what_a_crash_left_aside_does_not_hinder_the_next_write(tmp_path: pathlib.Path) -> None:
+    (tmp_path / ".tmp-key").write_bytes(b"half")
+    private_files.write_private(tmp_path / "key", b"whole")
+    assert names(tmp_path) == ["key"]
+
+
+def test_a_key_that_is_there_is_never_replaced(tmp_path: pathlib.Path) -> None:
+    assert private_files.create_private(tmp_path / "key", b"first")
+    assert not private_files.create_private(tmp_path / "key", b"second")
+    assert (tmp_path / "key").read_bytes() == b"first"
+    assert names(tmp_path) == ["key"]
+
+
+def test_a_file_that_others_can_read_is_refused_with_the_command(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(b"secret")
+    path.chmod(0o640)
+    with pytest.raises(private_files.LaxMode, match=f"chmod 600 {path}"):
+        private_files.read_private(path, max_bytes=100)
+
+
+def test_a_file_larger_than_it_may_be_is_refused(tmp_path: pathlib.Path) -> None:
+    private_files.write_private(tmp_path / "key", b"x" * 101)
+    assert private_files.read_private(tmp_path / "key", max_bytes=101) == b"x" * 101
+    with pytest.raises(private_files.FileTooLarge):
+        private_files.read_private(tmp_path / "key", max_bytes=100)
+
+
+def test_a_link_in_place_of_a_private_file_is_not_followed(tmp_path: pathlib.Path) -> None:
+    private_files.write_private(tmp_path / "real", b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(OSError, match="symbolic links"):
+        private_files.read_private(tmp_path / "link", max_bytes=10)
+
+
+def test_a_lax_folder_of_ours_is_tightened(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o777)
+    private_files.ensure_private_folder(folder)
+    private_files.ensure_private_folder(folder)
+    assert mode_of(folder) == 0o700
+
+
+def test_a_file_where_a_folder_belongs_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "data").write_bytes(b"")
+    with pytest.raises(NotADirectoryError, match="in the way"):
+        private_files.ensure_private_folder(tmp_path / "data")
