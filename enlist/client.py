@@ -1,0 +1,314 @@
+"""The two clients: the same calls, carried out by waiting or by awaiting.
+
+    with enlist.Client() as client:                    this machine's Platform, by its socket
+        client.nodes.list()
+    async with enlist.AsyncClient("https://…", token=…, pins=[…]) as client:
+        await client.nodes.list()
+
+Everything that decides stands in `exchange.py` and `event_stream.py`; what differs here is only
+how to send and how to wait. Known limit: one client is for one thread or one event loop.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import httpx
+
+from enlist import (
+    audit,
+    calls,
+    enrollments,
+    event_stream,
+    exchange,
+    nodes,
+    platform,
+    targets,
+    tokens,
+    wiring,
+)
+from runtime_kit import retry
+
+if TYPE_CHECKING:
+    from wire_protocol import admin
+
+T = TypeVar("T")
+
+
+XX
+
+    Args:
+        platform: `https://host:port`, `http://` on loopback, or `unix:///…/run/platform.sock`;
+            by default the socket of this machine's Platform, where the kernel says who asks.
+        token: An API token (`enlist tokens create`); the socket needs none.
+        pins: `sha256:` pins of the Platform's key, for one with its own certificate.
+        ca_pem: Certificates that must have issued the Platform's, in place of the system's roots.
+        target: All of this in one value, from `enlist.targets`.
+        schedule: How long to wait between tries, and how many.
+    """
+
+    def __init__(
+        self,
+        platform: str | None = None,
+        *,
+        token: str | None = None,
+        pins: Sequence[str] = (),
+        ca_pem: str | None = None,
+        target: targets.Target | None = None,
+        schedule: retry.Schedule = exchange.SCHEDULE,
+    ) -> None:
+        if target is None and platform is None:
+            target = targets.local()
+        self.target = target or targets.parse(str(platform), token=token, pins=pins, ca_pem=ca_pem)
+        self._schedule = schedule
+        self._chance = random.SystemRandom()
+
+    def _steps(self, call: calls.Call[Any], *, key: str | None) -> wiring.Steps:
+        return exchange.exchange(
+            call,
+            token=self.target.token,
+            key=key or wiring.new_key(),
+            chance=self._chance,
+            schedule=self._schedule,
+        )
+
+    def tail(
+        self, *, after: int | None = None, infra: str | None = None, follow: bool = True
+    ) -> event_stream.Tail:
+        """A place in the stream of events, for `event_documents`."""
+        return event_stream.Tail(
+            after=after,
+            infra=infra,
+            token=self.target.token,
+            chance=self._chance,
+            follow=follow,
+        )
+
+
+class Client(_Settings):
+    """Talks to one Platform and waits for each answer.
+
+    Args:
+        platform: `https://host:port`, `http://` on loopback, or `unix:///…/run/platform.sock`;
+            by default the socket of this machine's Platform, where the kernel says who asks.
+        token: An API token (`enlist tokens create`); the socket needs none.
+        pins: `sha256:` pins of the Platform's key, for one with its own certificate.
+        ca_pem: Certificates that must have issued the Platform's, in place of the system's roots.
+        target: All of this in one value, from `enlist.targets`.
+        schedule: How long to wait between tries, and how many.
+        pause: How to wait between tries; a test puts in something that does not.
+    """
+
+    def __init__(
+        self,
+        platform: str | None = None,
+        *,
+        token: str | None = None,
+        pins: Sequence[str] = (),
+        ca_pem: str | None = None,
+        target: targets.Target | None = None,
+        schedule: retry.Schedule = exchange.SCHEDULE,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(
+            target=target or targets.choose(platform, token=token, pins=pins, ca_pem=ca_pem),
+            schedule=schedule,
+        )
+        self._pause = pause
+        self._http: httpx.Client | None = None
+        self.nodes = nodes.Nodes(self)
+        self.enrollments = enrollments.Enrollments(self)
+        self.tokens = tokens.Tokens(self)
+        self.audit = audit.Audit(self)
+        self.platform = platform.Platform(self)
+
+    def send(self, call: calls.Call[T], *, key: str | None = None) -> T:
+        """Carries out a call and gives its typed answer; `key` is the idempotency key."""
+        return call.parse(self.document(call, key=key))
+
+    def document(self, call: calls.Call[Any], *, key: str | None = None) -> Any:
+        """Carries out a call and gives the JSON as the Platform sent it, without models."""
+        steps = self._steps(call, key=key)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(self._perform(step))
+        except StopIteration as end:
+            return end.value
+
+    def check(self, call: calls.Call[Any]) -> "admin.Checked":
+        """What that changing call would do; nothing is changed."""
+        return self.send(calls.checked(call))
+
+    def events(
+        self, *, after: int | None = None, infra: str | None = None
+    ) -> "Iterator[admin.Event]":
+        """What happens, as it happens, from that sequence number on; reconnects by itself."""
+        return map(event_stream.parse, self.event_documents(self.tail(after=after, infra=infra)))
+
+    def event_documents(self, tail: event_stream.Tail) -> Iterator[Any]:
+        """The events behind that place, as JSON without models."""
+        while not tail.ended:
+            try:
+                with self._open().stream(**wiring.listening(tail)) as response:
+                    if response.is_success:
+                        for chunk in response.iter_raw():
+                            yield from tail.feed(chunk)
+                        tail.finished()
+                    else:
+                        tail.refused(wiring.reply(response, b"".join(self._read(response))))
+            except wiring.LOSSES as error:
+                tail.lost(wiring.lost(error, target=self.target))
+            self._pause(tail.wait_seconds)
+
+    def close(self) -> None:
+        """Closes the connections; the next call opens them again."""
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _perform(self, step: exchange.Step) -> exchange.Outcome:
+        if isinstance(step, exchange.Wait):
+            self._pause(step.seconds)
+            return None
+        try:
+            with self._open().stream(**wiring.asking(step)) as response:
+                return wiring.reply(response, b"".join(self._read(response)))
+        except wiring.LOSSES as error:
+            self.close()
+            return wiring.lost(error, target=self.target)
+
+    def _read(self, response: httpx.Response) -> Iterator[bytes]:
+        meter = wiring.Meter()
+        for chunk in response.iter_raw():
+            yield meter.pass_on(chunk)
+
+    def _open(self) -> httpx.Client:
+        if self._http is None:
+            context = wiring.context_now(self.target)
+            transport = httpx.HTTPTransport(**wiring.transport(self.target, context=context))
+            self._http = httpx.Client(**wiring.client(self.target), transport=transport)
+        return self._http
+
+
+class AsyncClient(_Settings):
+    """Talks to one Platform under asyncio; made with the same arguments as `Client`."""
+
+    def __init__(
+        self,
+        platform: str | None = None,
+        *,
+        token: str | None = None,
+        pins: Sequence[str] = (),
+        ca_pem: str | None = None,
+        target: targets.Target | None = None,
+        schedule: retry.Schedule = exchange.SCHEDULE,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(
+            target=target or targets.choose(platform, token=token, pins=pins, ca_pem=ca_pem),
+            schedule=schedule,
+        )
+        self._pause = pause
+        self._http: httpx.AsyncClient | None = None
+        self.nodes = nodes.AsyncNodes(self)
+        self.enrollments = enrollments.AsyncEnrollments(self)
+        self.tokens = tokens.AsyncTokens(self)
+        self.audit = audit.AsyncAudit(self)
+        self.platform = platform.AsyncPlatform(self)
+
+    async def send(self, call: calls.Call[T], *, key: str | None = None) -> T:
+        """Carries out a call and gives its typed answer; `key` is the idempotency key."""
+        return call.parse(await self.document(call, key=key))
+
+    async def document(self, call: calls.Call[Any], *, key: str | None = None) -> Any:
+        """Carries out a call and gives the JSON as the Platform sent it, without models."""
+        steps = self._steps(call, key=key)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(await self._perform(step))
+        except StopIteration as end:
+            return end.value
+
+    async def check(self, call: calls.Call[Any]) -> "admin.Checked":
+        """What that changing call would do; nothing is changed."""
+        return await self.send(calls.checked(call))
+
+    async def events(
+        self, *, after: int | None = None, infra: str | None = None
+    ) -> "AsyncIterator[admin.Event]":
+        """What happens, as it happens, from that sequence number on; reconnects by itself."""
+        async for document in self.event_documents(self.tail(after=after, infra=infra)):
+            yield event_stream.parse(document)
+
+    async def event_documents(self, tail: event_stream.Tail) -> AsyncIterator[Any]:
+        """The events behind that place, as JSON without models."""
+        while not tail.ended:
+            try:
+                http = await self._open()
+                async with http.stream(**wiring.listening(tail)) as response:
+                    if response.is_success:
+                        async for chunk in response.aiter_raw():
+                            for document in tail.feed(chunk):
+                                yield document
+                        tail.finished()
+                    else:
+                        tail.refused(wiring.reply(response, await self._read(response)))
+            except wiring.LOSSES as error:
+                tail.lost(wiring.lost(error, target=self.target))
+            await self._pause(tail.wait_seconds)
+
+    async def close(self) -> None:
+        """Closes the connections; the next call opens them again."""
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _perform(self, step: exchange.Step) -> exchange.Outcome:
+        if isinstance(step, exchange.Wait):
+            await self._pause(step.seconds)
+            return None
+        try:
+            http = await self._open()
+            async with http.stream(**wiring.asking(step)) as response:
+                return wiring.reply(response, await self._read(response))
+        except wiring.LOSSES as error:
+            await self.close()
+            return wiring.lost(error, target=self.target)
+
+    async def _read(self, response: httpx.Response) -> bytes:
+        meter = wiring.Meter()
+        return b"".join([meter.pass_on(chunk) async for chunk in response.aiter_raw()])
+
+    async def _open(self) -> httpx.AsyncClient:
+        if self._http is None:
+            context = await wiring.context(self.target)
+            transport = httpx.AsyncHTTPTransport(**wiring.transport(self.target, context=context))
+            self._http = httpx.AsyncClient(**wiring.client(self.target), transport=transport)
+        return self._http

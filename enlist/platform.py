@@ -1,0 +1,45 @@
+"""The Platform itself: addresses, pins and keys, and turning the keys over."""
+
+from typing import TYPE_CHECKING
+
+from enlist import calls, methods
+
+if TYPE_CHECKING:
+    from wire_protocol import admin
+
+
+def show() -> "calls.Call[admin.Platform]":
+    """Addresses, pins, trust keys, environment, version."""
+    return calls.Call(method="GET", path="/platform", answer="admin:Platform")
+
+
+def rotate_trust_key() -> "calls.Call[admin.Done]":
+    """Publishes the next trust key now; the old one stays trusted until its end."""
+    return _rotate("trust-key")
+
+
+def rotate_master_key() -> "calls.Call[admin.Done]":
+    """Makes a new master key and wraps every sealed value with it, while the Platform runs."""
+    return _rotate("master-key")
+
+
+def _rotate(what: str) -> "calls.Call[admin.Done]":
+    return calls.Call(
+        method="POST", path=f"/platform/rotate-{what}", answer="admin:Done", keyed=True
+    )
+
+
+class Platform(methods.Noun):
+    """`client.platform`."""
+
+    show = methods.Sync(show)
+    rotate_trust_key = methods.Sync(rotate_trust_key)
+    rotate_master_key = methods.Sync(rotate_master_key)
+
+
+class AsyncPlatform(methods.AsyncNoun):
+    """`client.platform`, to be awaited."""
+
+    show = methods.Async(show)
+    rotate_trust_key = methods.Async(rotate_trust_key)
+    rotate_master_key = methods.Async(rotate_master_key)
