@@ -25,7 +25,7 @@ from enlist import (
     event_stream,
     exchange,
     nodes,
-    platform,
+    platforms,
     targets,
     tokens,
     wiring,
@@ -38,31 +38,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-XX
+class _Settings:
+    """What both clients know: whom they talk to, and how long they try."""
 
-    Args:
-        platform: `https://host:port`, `http://` on loopback, or `unix:///…/run/platform.sock`;
-            by default the socket of this machine's Platform, where the kernel says who asks.
-        token: An API token (`enlist tokens create`); the socket needs none.
-        pins: `sha256:` pins of the Platform's key, for one with its own certificate.
-        ca_pem: Certificates that must have issued the Platform's, in place of the system's roots.
-        target: All of this in one value, from `enlist.targets`.
-        schedule: How long to wait between tries, and how many.
-    """
-
-    def __init__(
-        self,
-        platform: str | None = None,
-        *,
-        token: str | None = None,
-        pins: Sequence[str] = (),
-        ca_pem: str | None = None,
-        target: targets.Target | None = None,
-        schedule: retry.Schedule = exchange.SCHEDULE,
-    ) -> None:
-        if target is None and platform is None:
-            target = targets.local()
-        self.target = target or targets.parse(str(platform), token=token, pins=pins, ca_pem=ca_pem)
+    def __init__(self, *, target: targets.Target, schedule: retry.Schedule) -> None:
+        self.target = target
         self._schedule = schedule
         self._chance = random.SystemRandom()
 
@@ -123,7 +103,7 @@ class Client(_Settings):
         self.enrollments = enrollments.Enrollments(self)
         self.tokens = tokens.Tokens(self)
         self.audit = audit.Audit(self)
-        self.platform = platform.Platform(self)
+        self.platform = platforms.Platform(self)
 
     def send(self, call: calls.Call[T], *, key: str | None = None) -> T:
         """Carries out a call and gives its typed answer; `key` is the idempotency key."""
@@ -229,7 +209,7 @@ class AsyncClient(_Settings):
         self.enrollments = enrollments.AsyncEnrollments(self)
         self.tokens = tokens.AsyncTokens(self)
         self.audit = audit.AsyncAudit(self)
-        self.platform = platform.AsyncPlatform(self)
+        self.platform = platforms.AsyncPlatform(self)
 
     async def send(self, call: calls.Call[T], *, key: str | None = None) -> T:
         """Carries out a call and gives its typed answer; `key` is the idempotency key."""
