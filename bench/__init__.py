@@ -1,0 +1,1 @@
+"""Measurements as ratios against a limit taken in the same run; `./scripts/bench NAME`."""
