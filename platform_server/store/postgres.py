@@ -1,0 +1,340 @@
+"""The store on PostgreSQL: a pool of connections, one transaction a work function.
+
+Any number of engines share one database; each may be killed at any time. A transaction that
+lost a race (serialization failure, deadlock) or its connection before the commit was asked for
+is run again with full jitter, bounded by `busy_seconds`. A connection lost during the commit
+leaves the outcome unknown, and the error says so.
+
+Known limit: `sslmode` and passwords follow libpq's rules in the URL; over a network use
+`?sslmode=verify-full`.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar, cast
+
+import asyncpg
+
+from platform_server.store import contract, placeholders
+from runtime_kit import crash_points, retry
+
+T = TypeVar("T")
+
+CONNECTIONS = 10
+"""Connections an engine opens at most; a default server of 100 then serves several engines."""
+
+CONNECT_SECONDS = 10.0
+STATEMENT_SECONDS = 15.0
+"""No statement of ours takes longer on a healthy server; the server itself cuts it off."""
+
+CLOSE_SECONDS = 7.0
+"""How long closing waits for work under way: within the 10 s in which the Platform is gone."""
+
+OLDEST_SERVER = 150_000
+"""PostgreSQL 15, the oldest the suite has run on."""
+
+RETRIES = retry.Schedule(first_seconds=0.01, cap_seconds=0.5, tries=10)
+
+BEFORE_COMMIT = crash_points.declare(
+    "store.before-postgres-commit", story="The work function has run, its commit was not asked for."
+)
+AFTER_COMMIT = crash_points.declare(
+    "store.after-postgres-commit", story="PostgreSQL has committed, nobody has been answered."
+)
+
+_APPEND_LOCK = "append"
+
+_AGAIN = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+)
+_GONE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    OSError,
+)
+_KINDS: tuple[tuple[tuple[type[Exception], ...], type[contract.StoreError]], ...] = (
+    (
+        (asyncpg.DiskFullError, asyncpg.OutOfMemoryError, asyncpg.PostgresIOError),
+        contract.StoreFull,
+    ),
+    (
+        (
+            *_AGAIN,
+            asyncpg.LockNotAvailableError,
+            asyncpg.QueryCanceledError,
+            asyncpg.TooManyConnectionsError,
+            asyncpg.CannotConnectNowError,
+            TimeoutError,
+        ),
+        contract.StoreBusy,
+    ),
+    ((asyncpg.IntegrityConstraintViolationError,), contract.StoreConflict),
+    ((asyncpg.DataError, asyncpg.exceptions.UnsupportedClientFeatureError), contract.StoreInvalid),
+    ((UnicodeEncodeError, OverflowError), contract.StoreInvalid),
+)
+
+
+class _Again(Exception):
+    """The transaction may be run once more; the cause says why."""
+
+
+def translate(error: Exception) -> contract.StoreError:
+    """Our error for one of asyncpg's; the caller raises it from the original."""
+    for foreign, kind in _KINDS:
+        if isinstance(error, foreign):
+            return kind(f"{(kind.__doc__ or '').rstrip('.')} ({type(error).__name__}).")
+    if isinstance(error, _GONE | asyncpg.InterfaceError):
+        return contract.StoreUnreachable(
+            f"PostgreSQL cannot be reached ({type(error).__name__}): check that it runs."
+        )
+    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+        return contract.StoreUnreachable(
+            "PostgreSQL does not accept the account of --database-url: check user and password."
+        )
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        return contract.StoreUnreachable(
+            "The database of --database-url does not exist: create it (CREATE DATABASE)."
+        )
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError | asyncpg.InsufficientPrivilegeError):
+        return contract.StoreUnreachable(
+            f"PostgreSQL does not let Enlist write ({error}): check the server and its rights."
+        )
+    return contract.StoreError(f"The store refused a statement: {error}")
+
+
+class PostgresTx:
+    """The transaction of one work function on one connection."""
+
+    __slots__ = ("_connection", "cause", "failure")
+
+    dialect = contract.Dialect.POSTGRESQL
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.failure: contract.StoreError | None = None
+        self.cause: Exception | None = None
+
+    async def execute(self, sql: str, *values: object) -> int:
+        """Run a statement; how many rows it changed."""
+        with self._translating():
+            status: str = await self._connection.execute(placeholders.numbered(sql), *values)
+        count = status.rpartition(" ")[2]
+        return int(count) if count.isdigit() and not status.startswith("SELECT") else 0
+
+    async def fetch_one(self, sql: str, *values: object) -> contract.Row | None:
+        """The first row, or None."""
+        with self._translating():
+            return cast(
+                "contract.Row | None",
+                await self._connection.fetchrow(placeholders.numbered(sql), *values),
+            )
+
+    async def fetch_all(self, sql: str, *values: object) -> Sequence[contract.Row]:
+        """All rows."""
+        with self._translating():
+            return cast(
+                "Sequence[contract.Row]",
+                await self._connection.fetch(placeholders.numbered(sql), *values),
+            )
+
+    async def lock(self, name: str) -> None:
+        """Hold the advisory lock of this name until the transaction ends."""
+        await self.fetch_one(
+            "SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", f"enlist:{name}"
+        )
+
+    async def lock_append(self) -> None:
+        """Hold the lock of the append-only tables until the transaction ends."""
+        await self.lock(_APPEND_LOCK)
+
+    @contextlib.contextmanager
+    def _translating(self) -> Iterator[None]:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            yield
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, *_FOREIGN) as error:
+            self.cause = error
+            self.failure = translate(error)
+            raise self.failure from error
+
+
+_FOREIGN = (OSError, UnicodeEncodeError, OverflowError, asyncpg.InternalClientError)
+
+
+class PostgresStore:
+    """A `contract.Store` on a PostgreSQL database; made by `connect`, bound to one event loop."""
+
+    dialect = contract.Dialect.POSTGRESQL
+
+    def __init__(self, pool: Any, *, busy_seconds: float) -> None:
+        self._pool = pool
+        self._busy_seconds = busy_seconds
+        self._chance = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._closed = False
+
+    async def transact(self, work: contract.Work[T]) -> T:
+        """Run work in one write transaction; see `contract.Store.transact`."""
+        return await self._patiently(work, begin="BEGIN", keep=True)
+
+    async def rehearse(self, work: contract.Work[T]) -> T:
+        """Run work and roll it back; see `contract.Store.rehearse`."""
+        return await self._patiently(work, begin="BEGIN", keep=False)
+
+    async def read(self, work: contract.Work[T]) -> T:
+        """Run work on one snapshot; see `contract.Store.read`."""
+        return await self._patiently(
+            work, begin="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", keep=False
+        )
+
+    async def health(self) -> contract.Health:
+        """Whether a connection answers and the server takes writes."""
+        try:
+            migration = await self.rehearse(_newest_migration)
+        except contract.StoreError as error:
+            return contract.Health(ok=False, detail=str(error), dialect=self.dialect, migration=0)
+        return contract.Health(ok=True, detail="", dialect=self.dialect, migration=migration)
+
+    async def sizes(self) -> contract.Sizes:
+        """The database's size as the server counts it."""
+
+        async def ask(tx: contract.Tx) -> int:
+            row = await tx.fetch_one("SELECT pg_database_size(current_database()) AS size")
+            return int(row["size"]) if row is not None else 0
+
+        return contract.Sizes(database_bytes=await self.read(ask), wal_bytes=0, free_bytes=0)
+
+    async def close(self) -> None:
+        """Finish what is under way, at most CLOSE_SECONDS, and close; may be repeated."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
+
+    async def _patiently(self, work: contract.Work[T], *, begin: str, keep: bool) -> T:
+        if self._closed:
+            raise contract.StoreUnreachable("The store is closed; the Platform is stopping.")
+        waits = RETRIES.waits(chance=self._chance)
+        while True:
+            try:
+                return await self._once(work, begin=begin, keep=keep)
+            except _Again as again:
+                cause = again.__cause__
+                pause = next(waits, None)
+                if pause is None or self._closed:
+                    raise translate(cast("Exception", cause)) from cause
+            await asyncio.sleep(pause)
+
+    async def _once(self, work: contract.Work[T], *, begin: str, keep: bool) -> T:
+        connection = await self._acquire()
+        try:
+            return await self._on(connection, work, begin=begin, keep=keep)
+        finally:
+            # Releasing resets the connection, which takes back whatever is still open.
+            await self._pool.release(connection, timeout=self._busy_seconds)
+
+    async def _acquire(self) -> Any:
+        try:
+            return await self._pool.acquire(timeout=self._busy_seconds)
+        except _GONE as error:
+            if isinstance(error, TimeoutError):
+                raise translate(error) from error
+            raise _Again from error
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise translate(error) from error
+
+    async def _on(self, connection: Any, work: contract.Work[T], *, begin: str, keep: bool) -> T:
+        tx = PostgresTx(connection)
+        try:
+            await tx.execute(begin)
+            value = await work(tx)
+        except contract.StoreError:
+            if isinstance(tx.cause, (*_AGAIN, *_GONE)) and not isinstance(tx.cause, TimeoutError):
+                raise _Again from tx.cause
+            raise
+        if tx.failure is not None:
+            raise tx.failure
+        if keep:
+            await self._commit(connection)
+        else:
+            await tx.execute("ROLLBACK")
+        return value
+
+    async def _commit(self, connection: Any) -> None:
+        crash_points.reach(BEFORE_COMMIT)
+        try:
+            await connection.execute("COMMIT")
+        except _AGAIN as error:
+            raise _Again from error
+        except (*_GONE, asyncpg.InterfaceError) as error:
+            raise contract.StoreUnreachable(
+                "PostgreSQL was lost during a commit: whether the change was written is "
+                "unknown, asking again is safe."
+            ) from error
+        except asyncpg.PostgresError as error:
+            raise translate(error) from error
+        crash_points.reach(AFTER_COMMIT)
+
+
+async def connect(url: str, *, busy_seconds: float) -> PostgresStore:
+    """Connect to the server. Raises StoreUnreachable or StoreBusy when it does not answer."""
+    milliseconds = str(int(busy_seconds * 1000))
+    try:
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=CONNECTIONS,
+            timeout=CONNECT_SECONDS,
+            command_timeout=STATEMENT_SECONDS + CONNECT_SECONDS,
+            statement_cache_size=512,
+            max_cached_statement_lifetime=0,
+            server_settings={
+                "application_name": "enlist",
+                "lock_timeout": milliseconds,
+                "statement_timeout": str(int(STATEMENT_SECONDS * 1000)),
+                "idle_in_transaction_session_timeout": "60000",
+                # A commit is on the disk before it is answered, whatever the server's default.
+                "synchronous_commit": "on",
+                "timezone": "UTC",
+            },
+        )
+    except ValueError as error:
+        raise ValueError(
+            "--database-url is no PostgreSQL URL: see the docs for its form."
+        ) from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise translate(error) from error
+    store = PostgresStore(pool, busy_seconds=busy_seconds)
+    try:
+        await store.read(_check_server)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+async def _check_server(tx: contract.Tx) -> None:
+    row = await tx.fetch_one(
+        "SELECT current_setting('server_version_num') AS version,"
+        " current_setting('server_encoding') AS encoding"
+    )
+    if row is None or int(row["version"]) < OLDEST_SERVER:
+        raise contract.StoreUnreachable("PostgreSQL is too old: Enlist needs 15 or newer.")
+    if row["encoding"] != "UTF8":
+        raise contract.StoreUnreachable(
+            f"The database's encoding is {row['encoding']}: create it with ENCODING 'UTF8'."
+        )
+
+
+async def _newest_migration(tx: contract.Tx) -> int:
+    row = await tx.fetch_one("SELECT MAX(version) AS version FROM migrations")
+    return int(row["version"] or 0) if row is not None else 0
