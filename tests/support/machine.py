@@ -1,0 +1,137 @@
+"""A machine as the tests see it: a data directory, a port, the real join and the real Agent."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tests.support import real_platform
+
+READY_SECONDS = 30.0
+PAUSE_SECONDS = 0.05
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One machine-to-be: where it keeps its data and where its Agent will listen."""
+
+    data_dir: pathlib.Path
+    port: int
+
+    @property
+    def join_arguments(self) -> list[str]:
+        """The command that joins it, reading the join token from standard input."""
+        return [
+            *("--data-dir", str(self.data_dir), "worker", "join", "-"),
+            *("--address", "127.0.0.1", "--port", str(self.port)),
+        ]
+
+    def join(
+        self,
+        join_token: str,
+        *more: str,
+        expect: int = 0,
+        environment: Mapping[str, str] | None = None,
+    ) -> str:
+        """Joins for real; the exit code must be the expected one."""
+        return real_platform.run_enlist(
+            *self.join_arguments, *more, stdin=join_token, expect=expect, environment=environment
+        )
+
+    @contextlib.contextmanager
+    def agent(self, *, environment: Mapping[str, str] | None = None) -> Iterator["Agent"]:
+        """The Agent for the length of a `with`."""
+        agent = self.start_agent(environment=environment)
+        try:
+            yield agent
+        finally:
+            agent.stop()
+
+    def start_agent(self, *, environment: Mapping[str, str] | None = None) -> "Agent":
+        """Starts the Agent; its log stands beside the data directory."""
+        log = self.data_dir.with_name(f"{self.data_dir.name}.log")
+        with log.open("ab") as errors:
+            process = subprocess.Popen(
+                [*real_platform.ENLIST, "agent", "--data-dir", str(self.data_dir)],
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                env=real_platform.clean_environment(environment),
+            )
+        return Agent(process=process, log=log)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """A running Agent."""
+
+    process: subprocess.Popen[bytes]
+    log: pathlib.Path
+
+    def stop(self) -> int:
+        """Asks it to end, and returns its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(real_platform.STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            said = real_platform.tail(self.log)
+            raise AssertionError(f"The Agent did not stop; it logged:\n{said}") from None
+
+    def kill(self) -> None:
+        """Ends it as a power cut would."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def in_folder(folder: pathlib.Path, *, name: str = "machine") -> Machine:
+    """A machine that keeps its data under this folder."""
+    return Machine(data_dir=folder / name, port=free_port())
+
+
+def issue(platform: real_platform.RealPlatform, node_id: str, *more: str) -> str:
+    """A join token for the node, as an operator makes it."""
+    return platform.enlist("nodes", "enroll-token", node_id, "--raw", *more).strip()
+
+
+def node(platform: real_platform.RealPlatform, node_id: str) -> dict[str, Any]:
+    """The node as `nodes list -o json` shows it."""
+    listed = json.loads(platform.enlist("nodes", "list", "-o", "json"))
+    found = [entry for entry in listed["nodes"] if entry["node_id"] == node_id]
+    assert found, listed
+    entry = found[0]
+    assert isinstance(entry, dict)
+    return entry
+
+
+def wait_for_state(
+    platform: real_platform.RealPlatform,
+    node_id: str,
+    state: str,
+    *,
+    seconds: float = READY_SECONDS,
+) -> dict[str, Any]:
+    """The node once it is in that state; fails with what it was in when the time is up."""
+    deadline = time.monotonic() + seconds
+    while (entry := node(platform, node_id))["state"] != state:
+        if time.monotonic() > deadline:
+            said = real_platform.tail(platform.log)
+            raise AssertionError(f"{node_id} stayed {entry}; the Platform logged:\n{said}")
+        time.sleep(PAUSE_SECONDS)
+    return entry
