@@ -1,0 +1,99 @@
+"""The shape of the Python files: a story at the top, a budget of lines, no waiting in tests."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.repo import project
+
+MOST_LINES = 500
+# A longer file gives its reason in its docstring, in a sentence beginning so.
+REASON = "Long because"
+# Names under which everything and nothing fits.
+VAGUE = {"utils", "util", "common", "helpers", "helper", "misc", "base", "manager"}
+# Files of the tests that wait for real, each with its reason; asyncio.sleep(0) is no wait.
+WAITING: dict[str, str] = {
+    "tests/support/machine.py": "a node's state is seen only by asking again; bounded",
+    "tests/support/postgres.py": "a database server tells nothing when ready; bounded",
+}
+# The places that read the clock or wait, each with its reason.
+CLOCKS = {
+    "runtime_kit/clock.py": "what everything else is given",
+    "runtime_kit/http1/pool.py": "a socket tells nobody when it appears; bounded by the caller",
+    "platform_server/store/postgres.py": "milliseconds between tries after a conflict; bounded",
+    "platform_server/store/sqlite_writer.py": "a thread of its own, off the event loop; bounded",
+}
+
+
+def _shipped() -> list[str]:
+    return project.modules(*project.PACKAGES, "bench")
+
+
+def _called(name: str) -> Iterator[tuple[int, str, ast.Call]]:
+    """Every call of a dotted name in the file."""
+    for node in ast.walk(ast.parse(project.text(name))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node.lineno, ast.unparse(node.func), node
+
+
+def test_every_module_opens_with_its_story() -> None:
+    bare = [name for name in _shipped() if not ast.get_docstring(ast.parse(project.text(name)))]
+    assert bare == []
+
+
+def test_no_module_is_longer_than_its_budget_without_a_reason() -> None:
+    long = [
+        f"{name}: {lines} lines"
+        for name in project.modules(*project.PACKAGES, "bench", "tests")
+        if (lines := project.text(name).count("\n")) > MOST_LINES
+        and REASON not in (ast.get_docstring(ast.parse(project.text(name))) or "")
+    ]
+    assert long == []
+
+
+def test_no_module_has_a_vague_name() -> None:
+    assert [name for name in _shipped() if set(re.split(r"[/.]", name)) & VAGUE] == []
+
+
+def test_the_small_tools_do_not_know_what_a_node_is() -> None:
+    found = [
+        f"{name}:{number}: {line.strip()}"
+        for name in project.modules("runtime_kit")
+        for number, line in enumerate(project.text(name).splitlines(), start=1)
+        if re.search(r"\bnodes?\b", line, re.IGNORECASE)
+    ]
+    assert found == []
+
+
+def test_the_files_that_wait_are_still_there() -> None:
+    assert [name for name in {**WAITING, **CLOCKS} if not (project.ROOT / name).exists()] == []
+
+
+def test_no_test_waits_for_time_to_pass() -> None:
+    found = [
+        f"{name}:{line}: {call}"
+        for name in project.modules("tests")
+        if name not in WAITING
+        for line, call, node in _called(name)
+        if call in {"time.sleep", "asyncio.sleep"} and ast.unparse(node).split("(")[1] != "0)"
+    ]
+    assert found == []
+
+
+def test_nothing_shipped_reads_the_clock_or_waits_but_by_the_clock_it_was_given() -> None:
+    asking = {
+        "time.time",
+        "time.sleep",
+        "asyncio.sleep",
+        "datetime.datetime.now",
+        "datetime.datetime.utcnow",
+        "datetime.now",
+    }
+    found = [
+        f"{name}:{line}: {call}"
+        for name in project.modules(*project.PACKAGES)
+        if name not in CLOCKS
+        for line, call, _ in _called(name)
+        if call in asking
+    ]
+    assert found == []
