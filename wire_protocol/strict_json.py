@@ -44,6 +44,13 @@ class Fields:
             raise self._fault(name, f"a whole number from {least} to {most}")
         return value
 
+    def boolean(self, name: str) -> bool:
+        """True or false."""
+        value = self._content.get(name)
+        if not isinstance(value, bool):
+            raise self._fault(name, "true or false")
+        return value
+
     def moment(self, name: str) -> datetime.datetime:
         """An RFC 3339 time."""
         try:
