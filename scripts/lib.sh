@@ -147,18 +147,17 @@ venv_fingerprint() { # venv_fingerprint LOCK
 
 # ensure_venv base|platform|dev: makes .venv hold at least that lock and the project itself.
 ensure_venv() {
-    local lock
     # One at a time: two scripts started together must not install into each other.
-    exec {lock}<"$ROOT"
-    if ! flock -w 900 "$lock"; then
+    exec 9<"$ROOT"
+    if ! flock -w 900 9; then
         die "Another script has been setting up $VENV for 15 minutes; end it and try again"
     fi
-    ensure_venv_locked "$1" "$lock"
-    exec {lock}<&-
+    ensure_venv_locked "$1"
+    exec 9<&-
 }
 
-ensure_venv_locked() { # ensure_venv_locked NAME FD
-    local name=$1 lock=$2 held='' python
+ensure_venv_locked() {
+    local name=$1 held='' python
     if [ -e "$VENV" ] && ! usable_python "$VENV/bin/python"; then
         say "Removing $VENV: its Python is gone or too old"
         rm -rf "$VENV"
@@ -172,7 +171,7 @@ ensure_venv_locked() { # ensure_venv_locked NAME FD
     if [ ! -e "$VENV" ]; then
         python=$(ensure_python)
         say "Making .venv with $("$python" --version 2>&1)"
-        "$python" -m venv "$VENV" {lock}<&-
+        "$python" -m venv "$VENV"
     fi
     say "Installing requirements/$name.lock into .venv"
     rm -f "$VENV_STAMP"
@@ -181,7 +180,7 @@ ensure_venv_locked() { # ensure_venv_locked NAME FD
         export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
         "$VENV/bin/python" -m pip install --quiet --require-hashes -r "requirements/$name.lock" &&
                     "$VENV/bin/python" -m pip install --quiet --no-deps --no-build-isolation -e .
-    ) </dev/null {lock}<&- || die "Could not install the locked dependencies; see above"
+    ) </dev/null || die "Could not install the locked dependencies; see above"
     printf '%s %s\n' "$name" "$(venv_fingerprint "$name")" >"$VENV_STAMP"
 }
 
