@@ -88,7 +88,7 @@ def translate(error: Exception) -> contract.StoreError:
     for foreign, kind in _KINDS:
         if isinstance(error, foreign):
             return kind(f"{(kind.__doc__ or '').rstrip('.')} ({type(error).__name__}).")
-    if isinstance(error, _GONE | asyncpg.InterfaceError):
+    if isinstance(error, (*_GONE, asyncpg.InterfaceError)):
         return contract.StoreUnreachable(
             f"PostgreSQL cannot be reached ({type(error).__name__}): check that it runs."
         )
@@ -177,6 +177,10 @@ class PostgresStore:
         self._busy_seconds = busy_seconds
         self._chance = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._closed = False
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._returning: set[asyncio.Task[None]] = set()
 
     async def transact(self, work: contract.Work[T]) -> T:
         """Run work in one write transaction; see `contract.Store.transact`."""
@@ -216,6 +220,7 @@ class PostgresStore:
         self._closed = True
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
+                await self._idle.wait()
                 await self._pool.close()
         except TimeoutError:
             self._pool.terminate()
@@ -223,15 +228,25 @@ class PostgresStore:
     async def _patiently(self, work: contract.Work[T], *, begin: str, keep: bool) -> T:
         if self._closed:
             raise contract.StoreUnreachable("The store is closed; the Platform is stopping.")
+        self._running += 1
+        self._idle.clear()
+        try:
+            return await self._repeatedly(work, begin=begin, keep=keep)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    async def _repeatedly(self, work: contract.Work[T], *, begin: str, keep: bool) -> T:
         waits = RETRIES.waits(chance=self._chance)
         while True:
             try:
                 return await self._once(work, begin=begin, keep=keep)
             except _Again as again:
-                cause = again.__cause__
+                cause = cast("Exception", again.__cause__)
                 pause = next(waits, None)
-                if pause is None or self._closed:
-                    raise translate(cast("Exception", cause)) from cause
+                if pause is None:
+                    raise translate(cause) from cause
             await asyncio.sleep(pause)
 
     async def _once(self, work: contract.Work[T], *, begin: str, keep: bool) -> T:
@@ -239,8 +254,22 @@ class PostgresStore:
         try:
             return await self._on(connection, work, begin=begin, keep=keep)
         finally:
-            # Releasing resets the connection, which takes back whatever is still open.
-            await self._pool.release(connection, timeout=self._busy_seconds)
+            if connection.is_in_transaction():
+                # The work failed or its caller was cancelled, perhaps twice: giving back the
+                # connection outlives the caller.
+                returning = asyncio.create_task(self._take_back(connection), name="store-rollback")
+                self._returning.add(returning)
+                returning.add_done_callback(self._returning.discard)
+                await asyncio.shield(returning)
+            else:
+                await self._pool.release(connection)
+
+    async def _take_back(self, connection: Any) -> None:
+        try:
+            await connection.execute("ROLLBACK", timeout=self._busy_seconds)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            connection.terminate()  # the server takes back what a lost connection left open
+        await self._pool.release(connection)
 
     async def _acquire(self) -> Any:
         try:
@@ -258,7 +287,7 @@ class PostgresStore:
             await tx.execute(begin)
             value = await work(tx)
         except contract.StoreError:
-            if isinstance(tx.cause, (*_AGAIN, *_GONE)) and not isinstance(tx.cause, TimeoutError):
+            if self._worth_repeating(connection, tx.cause):
                 raise _Again from tx.cause
             raise
         if tx.failure is not None:
@@ -269,10 +298,18 @@ class PostgresStore:
             await tx.execute("ROLLBACK")
         return value
 
+    def _worth_repeating(self, connection: Any, cause: Exception | None) -> bool:
+        """Whether nothing was committed and another try may fare better."""
+        if isinstance(cause, TimeoutError):
+            return False
+        return isinstance(cause, (*_AGAIN, *_GONE)) or (
+            isinstance(cause, asyncpg.InterfaceError) and connection.is_closed()
+        )
+
     async def _commit(self, connection: Any) -> None:
         crash_points.reach(BEFORE_COMMIT)
         try:
-            await connection.execute("COMMIT")
+            said = await connection.execute("COMMIT")
         except _AGAIN as error:
             raise _Again from error
         except (*_GONE, asyncpg.InterfaceError) as error:
@@ -282,6 +319,8 @@ class PostgresStore:
             ) from error
         except asyncpg.PostgresError as error:
             raise translate(error) from error
+        if said != "COMMIT":
+            raise contract.StoreError(f"PostgreSQL answered {said} to a commit.")
         crash_points.reach(AFTER_COMMIT)
 
 
@@ -297,6 +336,7 @@ async def connect(url: str, *, busy_seconds: float) -> PostgresStore:
             command_timeout=STATEMENT_SECONDS + CONNECT_SECONDS,
             statement_cache_size=512,
             max_cached_statement_lifetime=0,
+            reset=_nothing_to_reset,
             server_settings={
                 "application_name": "enlist",
                 "lock_timeout": milliseconds,
@@ -320,6 +360,10 @@ async def connect(url: str, *, busy_seconds: float) -> PostgresStore:
         await store.close()
         raise
     return store
+
+
+async def _nothing_to_reset(connection: Any) -> None:
+    """Our transactions leave nothing in a session; the default costs a round trip for each."""
 
 
 async def _check_server(tx: contract.Tx) -> None:

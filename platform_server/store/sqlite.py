@@ -101,6 +101,7 @@ class SqliteStore:
         # A new file is switched to its write-ahead log under a lock that may be taken; the
         # wait for it is SQLite's own and bounded by busy_seconds.
         sqlite_files.prepare(self._path)
+        sqlite_files.recognise(self._path)
         sqlite_files.connect(self._path, read_only=False, busy_seconds=self._busy_seconds).close()
         self._writer.open()
 

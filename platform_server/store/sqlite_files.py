@@ -12,6 +12,7 @@ import pathlib
 import shutil
 import sqlite3
 import stat
+import time
 
 from platform_server.store import contract
 
@@ -30,6 +31,9 @@ NO_SPACE_BYTES = 256 * 1024
 
 _WRONG_TYPE = 3091
 """SQLITE_CONSTRAINT_DATATYPE, which the sqlite3 module of Python 3.11 does not name."""
+
+SWITCH_PAUSE_SECONDS = 0.01
+"""Between two tries to switch a new file to its write-ahead log."""
 
 _KINDS: dict[int, type[contract.StoreError]] = {
     sqlite3.SQLITE_BUSY: contract.StoreBusy,
@@ -104,7 +108,7 @@ def connect(path: pathlib.Path, *, read_only: bool, busy_seconds: float) -> sqli
         raise translate(error, path=path) from error
     try:
         connection.row_factory = sqlite3.Row
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        mode = _write_ahead(connection, seconds=busy_seconds)
         if mode != "wal":
             raise contract.StoreUnreachable(
                 f"The store {path} lies on a file system on which SQLite cannot keep a "
@@ -127,6 +131,22 @@ def connect(path: pathlib.Path, *, read_only: bool, busy_seconds: float) -> sqli
     return connection
 
 
+def recognise(path: pathlib.Path) -> None:
+    """See that the file is empty or an Enlist store, changing nothing.
+
+    Raises StoreUnreachable for anything else: another program's database is left alone.
+    """
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
+    try:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.Error as error:
+        raise translate(error, path=path) from error
+    finally:
+        connection.close()
+    if tables and "migrations" not in tables:
+        raise contract.StoreUnreachable(_advice(sqlite3.SQLITE_NOTADB, path=path, error=None))
+
+
 def sizes(connection: sqlite3.Connection, *, path: pathlib.Path) -> contract.Sizes:
     """What the files take on the disk, and how much of it is free for new rows."""
     free_pages = connection.execute("PRAGMA freelist_count").fetchone()[0]
@@ -136,6 +156,22 @@ def sizes(connection: sqlite3.Connection, *, path: pathlib.Path) -> contract.Siz
         wal_bytes=_size(path.with_name(f"{path.name}-wal")),
         free_bytes=free_pages * page_bytes,
     )
+
+
+def _write_ahead(connection: sqlite3.Connection, *, seconds: float) -> str:
+    """Switch to the write-ahead log; the journal mode after it.
+
+    Two connections that switch a new file at once refuse each other without using the time-out,
+    lest they wait for one another; so the wait is here.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(SWITCH_PAUSE_SECONDS)
 
 
 def _size(path: pathlib.Path) -> int:
@@ -171,7 +207,7 @@ def _has_space(path: pathlib.Path) -> bool:
     return True
 
 
-def _advice(primary: int, *, path: pathlib.Path, error: Exception) -> str:
+def _advice(primary: int, *, path: pathlib.Path, error: Exception | None) -> str:
     if primary == sqlite3.SQLITE_NOTADB:
         return f"{path} is not an Enlist store: give --database-url another path."
     if primary == sqlite3.SQLITE_CORRUPT:

@@ -31,6 +31,7 @@ STEP_SECONDS = 60.0
 SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
+    "deadlock_timeout": "100ms",
     "max_connections": "200",
     "shared_buffers": "32MB",
     "max_wal_size": "256MB",
@@ -40,7 +41,7 @@ SETTINGS = {
 }
 
 
-class Unavailable(Exception):  # noqa: N818 - a reason to skip, not an error
+class Unavailable(Exception):
     """PostgreSQL cannot be had on this machine; the message says why."""
 
 
