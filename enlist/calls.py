@@ -11,6 +11,7 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from enlist import errors
 from wire_protocol import product
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def checked(call: "Call[Any]") -> "Call[admin.Checked]":
 
 
 def part(text: str) -> str:
-    """A text as one segment of a path."""
+    """A text as one segment of a path; raises `Invalid` for what would leave the path."""
+    if text in ("", ".", ".."):
+        raise errors.Invalid(f"{text!r} is not an id.", code="invalid")
     return urllib.parse.quote(text, safe="")
 
 

@@ -11,6 +11,7 @@ that does not declare `--check` itself is refused with it, since it would change
 """
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ _HINT = (
     "The global options (-o, --platform, --token-file, --data-dir, --yes, --check, --debug, "
     "--no-color) work here too: see enlist --help."
 )
+_EXAMPLES = re.compile(r"^( *Examples?:)$", re.MULTILINE)  # click would fold what follows
 
 
 class Command(click.Command):
@@ -127,6 +129,8 @@ def attach(command: click.Command, *, hidden: bool = True) -> click.Command:
             command.params.append(option)
     if hidden and not command.epilog:
         command.epilog = _HINT
+    if command.help:
+        command.help = _EXAMPLES.sub("\b\n\\1", command.help)
     if isinstance(command, click.Group):
         for below in command.commands.values():
             attach(below)

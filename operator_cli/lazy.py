@@ -8,7 +8,7 @@ and at the command; tests/unit/test_cli_tree.py compares them.
 
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import click
@@ -25,7 +25,26 @@ class Entry(NamedTuple):
     summary: str
 
 
-class LazyGroup(click.Group):
+class Group(click.Group):
+    """A group that keeps the order of its commands and says which one was perhaps meant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names as they were added."""
+        del ctx
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command, or raises a usage error with the nearest names."""
+        name = args[0]
+        known = self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(unknown(name, among=known, path=ctx.command_path), ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(Group):
     """A group over such a table; its order is the order of the table."""
 
     def __init__(self, name: str, *, table: Mapping[str, Entry], text: str) -> None:
@@ -47,15 +66,6 @@ class LazyGroup(click.Group):
             self.commands[cmd_name] = global_options.attach(_load(entry.place))
         return self.commands[cmd_name]
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Finds the command, or says which one was perhaps meant."""
-        name = args[0]
-        if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(unknown(name, among=self.table, path=ctx.command_path), ctx=ctx)
-        return super().resolve_command(ctx, args)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help text, from the table alone."""
         del ctx
@@ -63,9 +73,9 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.summary) for name, entry in self.table.items()])
 
 
-def unknown(name: str, *, among: Mapping[str, object], path: str) -> str:
+def unknown(name: str, *, among: Sequence[str], path: str) -> str:
     """The sentence about a command that does not exist."""
-    near = difflib.get_close_matches(name, list(among), n=2, cutoff=0.55)
+    near = difflib.get_close_matches(name, among, n=2, cutoff=0.55)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"{path} has no command {name[:40]!r}.{hint}"
 

@@ -32,7 +32,6 @@ TABLE = {
 
 _TEXT = """Turn machines into trusted nodes of your platform.
 
-\b
 Examples:
   enlist serve --enrollment-port
   enlist nodes enroll-token web-1

@@ -1,0 +1,22 @@
+"""One node as lines for people."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from operator_cli import columns, moments
+
+
+def lines(node: dict[str, Any]) -> Iterator[str]:
+    """One node as lines of name and value."""
+    special = {
+        "labels": columns.pairs(node.get("labels")),
+        "reported_labels": columns.pairs(node.get("reported_labels")),
+        "capacity": columns.pairs(node.get("capacity")),
+        "roles": columns.listed(node.get("roles")),
+        "clock_offset_ms": moments.offset(node.get("clock_offset_ms")),
+        **{
+            name: moments.local(node.get(name))
+            for name in ("enrolled_at", "last_seen_at", "probe_answered_at")
+        },
+    }
+    yield from columns.facts([(name, special.get(name, node[name])) for name in node])
