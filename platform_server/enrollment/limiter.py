@@ -1,0 +1,159 @@
+"""The limits on failed enrollments: per address, per token id, and for the whole Platform.
+
+They protect resources, not secrecy: a secret of 256 bits needs no limiter. Only failures of
+callers who proved nothing are counted, so nobody can lock a machine with a good token out by
+making noise beside it. Windows are whole minutes of the Platform's clock.
+
+On SQLite, with one engine, the counters live in memory; on PostgreSQL they are rows that all
+engines share. Both stop counting once a limit is reached, which bounds what is kept: at most
+`per_minute` addresses and token ids a minute. Known limit: at the turn of a minute a caller may
+use up two windows in a row.
+"""
+
+import dataclasses
+import datetime
+import ipaddress
+from typing import Final, Protocol
+
+from platform_server.store import contract
+from runtime_kit import clock
+
+WINDOW_SECONDS: Final = 60
+_WINDOW_MICROS: Final = WINDOW_SECONDS * 1_000_000
+_EVERYBODY: Final = "all"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How many failures a minute are looked into."""
+
+    per_minute: int
+    per_address: int
+    per_token: int
+
+    def buckets(self, *, address: str | None, token_id: str) -> tuple[tuple[str, int], ...]:
+        """The counters that one failure concerns, with their limits."""
+        return (
+            (_EVERYBODY, self.per_minute),
+            (f"address:{_network_of(address)}", self.per_address),
+            (f"token:{token_id}", self.per_token),
+        )
+
+
+class Limiter(Protocol):
+    """Counts failures."""
+
+    async def count_failure(
+        self, tx: contract.Tx, *, address: str | None, token_id: str, now: datetime.datetime
+    ) -> int | None:
+        """Counts one failure; gives the seconds to wait if a limit was already reached."""
+        ...
+
+
+class MemoryLimiter:
+    """For a single engine. Used only inside the store's one writer, so it needs no lock."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._window = 0
+        self._counts: dict[str, int] = {}
+
+    async def count_failure(
+        self, _tx: contract.Tx, *, address: str | None, token_id: str, now: datetime.datetime
+    ) -> int | None:
+        """Counts one failure; gives the seconds to wait if a limit was already reached."""
+        moment = clock.to_micros(now)
+        window = moment // _WINDOW_MICROS
+        if window != self._window:
+            self._window = window
+            self._counts.clear()
+        buckets = self._limits.buckets(address=address, token_id=token_id)
+        if any(self._counts.get(name, 0) >= limit for name, limit in buckets):
+            return _seconds_left(moment)
+        for name, _ in buckets:
+            self._counts[name] = self._counts.get(name, 0) + 1
+        return None
+
+
+class SharedLimiter:
+    """For several engines on one store: the counters are its rows."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    async def count_failure(
+        self, tx: contract.Tx, *, address: str | None, token_id: str, now: datetime.datetime
+    ) -> int | None:
+        """Counts one failure; gives the seconds to wait if a limit was already reached.
+
+        Looks before it writes, so a flood past the limit reads three rows and writes none.
+        """
+        moment = clock.to_micros(now)
+        start = moment - moment % _WINDOW_MICROS
+        buckets = self._limits.buckets(address=address, token_id=token_id)
+        rows = await tx.fetch_all(
+            "SELECT bucket, count FROM failure_counters "
+            "WHERE window_start = ? AND bucket IN (?, ?, ?)",
+            start,
+            *(name for name, _ in buckets),
+        )
+        counts = {row["bucket"]: int(row["count"]) for row in rows}
+        if any(counts.get(name, 0) >= limit for name, limit in buckets):
+            return _seconds_left(moment)
+        for name, _ in sorted(buckets):  # one order everywhere, so that engines never deadlock
+            await tx.execute(
+                "INSERT INTO failure_counters(bucket, window_start, count) VALUES (?, ?, 1) "
+                "ON CONFLICT (bucket, window_start) "
+                "DO UPDATE SET count = failure_counters.count + 1",
+                name,
+                start,
+            )
+        return None
+
+
+async def purge(tx: contract.Tx, *, now: datetime.datetime) -> int:
+    """Forgets the shared counters of minutes that have passed; gives how many."""
+    moment = clock.to_micros(now)
+    return await tx.execute(
+        "DELETE FROM failure_counters WHERE window_start < ?", moment - 2 * _WINDOW_MICROS
+    )
+
+
+@dataclasses.dataclass(slots=True)
+class Allowance:
+    """A plain count a minute, for what needs no more: recording invalid requests, `POST /trust`."""
+
+    per_minute: int
+    _window: int = 0
+    _used: int = 0
+
+    def take(self, now: datetime.datetime) -> int | None:
+        """Takes one; gives the seconds to wait if none is left in this minute."""
+        moment = clock.to_micros(now)
+        window = moment // _WINDOW_MICROS
+        if window != self._window:
+            self._window = window
+            self._used = 0
+        if self._used >= self.per_minute:
+            return _seconds_left(moment)
+        self._used += 1
+        return None
+
+
+def _seconds_left(moment: int) -> int:
+    return max(1, -(-(_WINDOW_MICROS - moment % _WINDOW_MICROS) // 1_000_000))
+
+
+def _network_of(address: str | None) -> str:
+    """IPv4 by the address, IPv6 by its /64, since a single customer usually holds all of that."""
+    if address is None:
+        return "local"
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return "unknown"
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))

@@ -1,0 +1,4 @@
+"""Nodes: the register of enrolled machines, their states, and whether they answer.
+
+Not what runs on them.
+"""

@@ -1,0 +1,188 @@
+"""The register of nodes as operators use it: look, list, label, remove, allow again.
+
+Removal leaves a tombstone, so that a node id is never silently used again (Z-47), and ends every
+unused token of that node in the same transaction: one minted before the removal opens nothing
+after it. `allow` lifts the tombstone by deleting the row; the history stays in the logs.
+"""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+
+from platform_server.nodes import configured, records, states
+from platform_server.store import contract
+from platform_server.tokens import ending, issue
+from runtime_kit import clock
+from wire_protocol import ids, labels
+
+
+class NoSuchNode(Exception):
+    """There is no node of that id; see `enlist nodes list`."""
+
+
+class OperatorsNode(Exception):
+    """The node is configured on this Platform: change it in the settings."""
+
+
+class NotRemoved(Exception):
+    """The node was not removed, so there is nothing to allow."""
+
+
+async def standing_of(
+    tx: contract.Tx, *, node_id: ids.NodeId, operators: configured.ConfiguredNodes
+) -> issue.Standing:
+    """How the id is taken, for the stage that issues tokens."""
+    if operators.holds(node_id):
+        return issue.Standing.CONFIGURED
+    row = await tx.fetch_one("SELECT state FROM nodes WHERE node_id = ?", node_id)
+    if row is None:
+        return issue.Standing.FREE
+    if row["state"] == states.State.REMOVED.value:
+        return issue.Standing.REMOVED
+    return issue.Standing.REGISTERED
+
+
+async def get(tx: contract.Tx, *, node_id: ids.NodeId) -> records.Node:
+    """The node, a tombstone too; raises `NoSuchNode`."""
+    node = await records.find(tx, node_id=node_id)
+    if node is None:
+        raise NoSuchNode(f"There is no node {node_id}.")
+    return node
+
+
+async def list_page(
+    tx: contract.Tx,
+    *,
+    limit: int,
+    after: str | None = None,
+    infra: str | None = None,
+    label_filters: Sequence[tuple[str, str | None]] = (),
+    without: Sequence[str] = (),
+) -> Sequence[records.Node]:
+    """At most `limit` nodes by id, tombstones included, from behind `after`.
+
+    A label filter is a key with a value, or with None for any value. `without` are ids that the
+    settings hide.
+    """
+    wheres: list[str] = ["node_id > ?"]
+    values: list[object] = [after or ""]
+    if infra is not None:
+        wheres.append("infra = ?")
+        values.append(infra)
+    for key, value in label_filters:
+        labels.check({key: value or ""})  # the key goes into a JSON path: its form is its safety
+        if tx.dialect is contract.Dialect.SQLITE:
+            wheres.append("json_extract(labels, ?) " + ("IS NOT NULL" if value is None else "= ?"))
+            values.append(f'$."{key}"')
+        else:
+            wheres.append(
+                "(labels::jsonb ->> ?::text) " + ("IS NOT NULL" if value is None else "= ?")
+            )
+            values.append(key)
+        if value is not None:
+            values.append(value)
+    if without:
+        wheres.append(f"node_id NOT IN ({', '.join('?' for _ in without)})")
+        values += list(without)
+    rows = await tx.fetch_all(
+        f"SELECT {records.COLUMNS} FROM nodes WHERE {' AND '.join(wheres)} "  # noqa: S608 - bound
+        "ORDER BY node_id LIMIT ?",
+        *values,
+        limit,
+    )
+    return [records.of_row(row) for row in rows]
+
+
+async def change_labels(
+    tx: contract.Tx,
+    *,
+    node_id: ids.NodeId,
+    changes: Mapping[str, str | None],
+    operators: configured.ConfiguredNodes,
+) -> Mapping[str, str]:
+    """Sets labels, and takes away those whose value is None; gives all that stand then.
+
+    Raises `NoSuchNode`, `OperatorsNode`, `states.WrongState` for a removed node and `ValueError`
+    for a malformed label.
+    """
+    _require_ours(node_id, operators=operators)
+    await tx.lock(f"node:{node_id}")
+    node = await get(tx, node_id=node_id)
+    if node.state is states.State.REMOVED:
+        raise states.WrongState(f"The node {node_id} was removed; it has no labels to change.")
+    kept = {key: value for key, value in node.labels.items() if key not in changes}
+    labels.check({key: value or "" for key, value in changes.items()})
+    wanted = labels.check(
+        {**kept, **{key: value for key, value in changes.items() if value is not None}}
+    )
+    await tx.execute(
+        "UPDATE nodes SET labels = ? WHERE node_id = ? AND state <> 'removed'",
+        json.dumps(wanted, sort_keys=True),
+        node_id,
+    )
+    return wanted
+
+
+async def remove(
+    tx: contract.Tx,
+    *,
+    node_id: ids.NodeId,
+    operators: configured.ConfiguredNodes,
+    now: datetime.datetime,
+) -> records.Node:
+    """Puts a tombstone in the node's place and revokes its unused tokens.
+
+    The enrollments are written first, as enrolling does, so that two engines never wait for one
+    another in a circle. Raises `NoSuchNode`, `OperatorsNode`, `states.WrongState` when it was
+    removed before.
+    """
+    _require_ours(node_id, operators=operators)
+    node = await get(tx, node_id=node_id)
+    await ending.revoke_for_node(tx, node_id=node_id, now=now)
+    state = states.after(node.state, states.Event.REMOVE)
+    changed = await tx.execute(
+        "UPDATE nodes SET state = ?, removed_at = ?, reason = NULL "
+        "WHERE node_id = ? AND state <> ?",
+        state.value,
+        clock.to_micros(now),
+        node_id,
+        state.value,
+    )
+    if not changed:
+        raise states.WrongState(f"The node {node_id} has just been removed by somebody else.")
+    return node
+
+
+async def allow(
+    tx: contract.Tx, *, node_id: ids.NodeId, operators: configured.ConfiguredNodes
+) -> None:
+    """Lifts the tombstone: the id may be issued anew. Raises `NoSuchNode`, `NotRemoved`."""
+    _require_ours(node_id, operators=operators)
+    lifted = await tx.execute(
+        "DELETE FROM nodes WHERE node_id = ? AND state = ?", node_id, states.State.REMOVED.value
+    )
+    if not lifted:
+        await get(tx, node_id=node_id)
+        raise NotRemoved(f"The node {node_id} was not removed; there is nothing to allow.")
+
+
+async def forget_answers(tx: contract.Tx) -> Sequence[str]:
+    """After a start nothing has been heard yet: every ready node is unreachable until it answers.
+
+    Gives the ids concerned.
+    """
+    state = states.after(states.State.READY, states.Event.RESTART)
+    rows = await tx.fetch_all(
+        "UPDATE nodes SET state = ?, reason = 'not-heard-since-start' WHERE state = ? "
+        "RETURNING node_id",
+        state.value,
+        states.State.READY.value,
+    )
+    return [row["node_id"] for row in rows]
+
+
+def _require_ours(node_id: ids.NodeId, *, operators: configured.ConfiguredNodes) -> None:
+    if operators.holds(node_id):
+        raise OperatorsNode(
+            f"The node {node_id} is configured on this Platform: change it in the settings."
+        )

@@ -1,0 +1,59 @@
+"""Answers made ready once: the enroll answer's common part and the trust answer, as bytes.
+
+A statement changes a few times a year and is asked for a thousand times a second, so its signing,
+encoding and JSON happen when it changes and never in an enrollment.
+"""
+
+import dataclasses
+import json
+
+from platform_server.trust import statements
+from wire_protocol import ids
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What one published statement makes of every answer."""
+
+    published: statements.Published
+    trust: bytes
+    _enroll_tail: bytes
+
+    def enroll(
+        self,
+        *,
+        node_id: ids.NodeId,
+        generation: int,
+        reachable: bool | None = None,
+        reachable_reason: str | None = None,
+    ) -> bytes:
+        """The answer to a machine that has enrolled. A node id needs no escaping in JSON."""
+        head = (
+            f'{{"node_id":"{node_id}","agent_id":"{ids.agent_id_of(node_id)}",'
+            f'"generation":{generation},'
+        ).encode("ascii")
+        if reachable is None:
+            return head + self._enroll_tail + b"}"
+        seen = {"reachable": reachable, "reachable_reason": reachable_reason}
+        return head + self._enroll_tail + b"," + _compact(seen)[1:]
+
+
+def make(published: statements.Published) -> Answers:
+    """Prepares the answers for this statement."""
+    statement = published.statement
+    common: dict[str, object] = {
+        **published.signed.to_wire(),
+        "trust_keys": [key.to_wire() for key in statement.trust_keys],
+        "pins": list(statement.enrollment_pins),
+        "gateway_pins": list(statement.gateway_pins),
+    }
+    enroll = {
+        **common,
+        "gateway_url": statement.gateway_urls[0] if statement.gateway_urls else None,
+    }
+    trust = {**common, "chain": [stone.to_wire() for stone in published.chain]}
+    return Answers(published=published, trust=_compact(trust), _enroll_tail=_compact(enroll)[1:-1])
+
+
+def _compact(content: object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
