@@ -20,6 +20,7 @@ from operator_cli import contexts, global_options, printing
 if TYPE_CHECKING:
     from enlist.client import Client
 
+STDIN = "-"
 _MAX_SECRET_BYTES = 4096
 _MAX_CA_BYTES = 1_048_576
 
@@ -121,7 +122,7 @@ def choose(options: global_options.Options) -> targets.Target:
 def read_secret(place: str, *, what: str) -> str:
     """The secret in a file, or on stdin for `-`; raises a usage error."""
     try:
-        if place == "-":
+        if place == STDIN:
             raw = sys.stdin.buffer.read(_MAX_SECRET_BYTES + 1)
         else:
             with Path(place).open("rb") as file:

@@ -10,6 +10,7 @@ Not for: what the options lead to (`connection.py`). Known limit: a command of a
 that does not declare `--check` itself is refused with it, since it would change things for real.
 """
 
+import inspect
 import os
 import re
 from collections.abc import Callable
@@ -130,7 +131,7 @@ def attach(command: click.Command, *, hidden: bool = True) -> click.Command:
     if hidden and not command.epilog:
         command.epilog = _HINT
     if command.help:
-        command.help = _EXAMPLES.sub("\b\n\\1", command.help)
+        command.help = _EXAMPLES.sub("\b\n\\1", inspect.cleandoc(command.help))
     if isinstance(command, click.Group):
         for below in command.commands.values():
             attach(below)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from enlist import errors, targets
-from operator_cli import arguments, columns, contexts, global_options, lazy, printing
+from operator_cli import arguments, columns, connection, contexts, global_options, lazy, printing
 
 
 @click.group(cls=lazy.Group, no_args_is_help=True)
@@ -36,7 +36,7 @@ def add_context(name: str, url: str, pins: tuple[str, ...], ca_file: str | None)
     """
     contexts.check_name(name)
     token_file = global_options.current().token_file
-    if token_file == "-":
+    if token_file == connection.STDIN:
         raise click.UsageError("A context keeps where the token lies: give a file, not stdin.")
     target = targets.parse(url, pins=pins)
     context = contexts.Context(

@@ -55,9 +55,10 @@ def enroll_token(
 ) -> None:
     """Issue the single-use token by which a machine joins.
 
-    The machine becomes node ID. Prints what to paste on that machine. The token is shown this once; only its hash is kept.
-    With --replace an unused token of the node is swapped; on a node that is registered it issues
-    a re-enrollment: the old key stays valid until the new one has enrolled.
+    The machine becomes node ID. Prints what to paste on that machine. The token is shown this
+    once; only its hash is kept. With --replace an unused token of the node is swapped; on a node
+    that is registered it issues a re-enrollment: the old key stays valid until the new one has
+    enrolled.
 
     Examples:
       enlist nodes enroll-token web-1

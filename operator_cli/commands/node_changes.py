@@ -37,7 +37,8 @@ def label(node_id: str, changes: dict[str, str | None]) -> None:
 def remove(node_id: str, *, force: bool) -> None:
     """End the trust in node ID and leave a tombstone.
 
-    The tombstone keeps the id from being reused by accident. Asks on a terminal; --yes answers. Refused (exit code 4) while work is placed on the node.
+    The tombstone keeps the id from being reused by accident. Asks on a terminal; --yes answers.
+    Refused (exit code 4) while work is placed on the node.
 
     Examples:
       enlist nodes remove web-1
