@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -225,16 +226,10 @@ async def test_an_older_tls_is_not_spoken_under_a_pin(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_says_nothing_is_given_up() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(-1)
-        writer.close()
-
-    running = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with running:
-        port = running.sockets[0].getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(dial.DialFailed, match=r"within 0\.1 s"):
             await server_trust.open_authenticated(
-                f"https://127.0.0.1:{port}",
+                f"https://127.0.0.1:{silent.getsockname()[1]}",
                 trust=server_trust.ServerTrust(pins=frozenset({"sha256:" + "0" * 64})),
                 timeout_s=0.1,
                 environment=NO_PROXY,

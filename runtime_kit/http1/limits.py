@@ -1,0 +1,34 @@
+"""What a server allows; every number has its unit in its name."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The limits of one server process; the defaults are those of the enrollment listener."""
+
+    handshake_s: float = 3.0
+    """From accepting a socket to the end of its TLS handshake."""
+    head_s: float = 5.0
+    """From the end of the handshake, or a further request's first byte, to its complete head."""
+    idle_s: float = 5.0
+    """How long a kept-alive connection may wait for its next request."""
+    body_s: float = 10.0
+    """From the head to the end of the body."""
+    work_s: float = 30.0
+    """How long the handler may take, once it has a place."""
+    head_bytes: int = 16_384
+    body_bytes: int = 65_536
+    sockets: int = 1024
+    """When full, the oldest without a complete head is closed."""
+    in_work: int = 64
+    """Requests handed to the handler at one time."""
+    place_s: float = 2.0
+    """How long a request waits for a place before it is answered 503."""
+    retry_after_s: int = 2
+    """What a 503 for want of a place tells the client."""
+    drop_bytes: int = 1_048_576
+    """How much of a refused request's body is read and dropped, so that the answer gets through."""
+    drop_s: float = 1.0
+    close_s: float = 1.0
+    """How long the other side may take to read the last answer and to say goodbye."""
