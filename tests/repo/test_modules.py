@@ -22,6 +22,7 @@ CLOCKS = {
     "runtime_kit/http1/pool.py": "a socket tells nobody when it appears; bounded by the caller",
     "platform_server/store/postgres.py": "milliseconds between tries after a conflict; bounded",
     "platform_server/store/sqlite_writer.py": "a thread of its own, off the event loop; bounded",
+    "platform_server/store/sqlite_files.py": "before the event loop has work; bounded",
 }
 
 
