@@ -32,13 +32,16 @@ def held(path: pathlib.Path, *, busy: str) -> Iterator[None]:
 
 
 def is_held(path: pathlib.Path) -> bool:
-    """Whether some process holds the lock right now; False where the file does not exist."""
+    """Whether some process holds the lock right now; False where the file does not exist.
+
+    Asked with a shared lock for an instant, so that two who ask do not see each other.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:

@@ -134,6 +134,11 @@ def ensure(
     return Identity(key=key, certificate=certificate)
 
 
+def pin_of(certificate: x509.Certificate) -> pins.Pin:
+    """The pin by which the Platform knows a machine with this certificate."""
+    return pins.pin_of_certificate(certificate)
+
+
 def damaged(found: Found, *, where: paths.Paths) -> failures.NeedsOperator:
     """The failure to raise for an identity that a person must look at."""
     fault = found.fault or f"{where.identity} holds no usable key and certificate."

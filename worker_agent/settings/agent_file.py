@@ -5,7 +5,7 @@ import datetime
 import enum
 import pathlib
 
-from wire_protocol import ids, labels, pins, times
+from wire_protocol import agent_url, ids, labels, pins, times
 from worker_agent.settings import documents
 
 _MOST = 64  # of anything listed here; a join writes at most 16 of each
@@ -36,6 +36,13 @@ class AgentFile:
     def agent_id(self) -> ids.AgentId:
         """The Agent's id, which follows from the node's."""
         return ids.agent_id_of(self.node_id)
+
+    @property
+    def origin(self) -> str | None:
+        """The address under which the Platform dials this machine, in listen mode."""
+        if self.connectivity is Connectivity.DIAL_OUT or not self.addresses:
+            return None
+        return str(agent_url.AgentUrl(host=self.addresses[0], port=self.port))
 
 
 def read(path: pathlib.Path) -> AgentFile | None:

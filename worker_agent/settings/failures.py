@@ -13,13 +13,9 @@ class Failure(Exception):
     exit_code: problems.Exit = problems.Exit.OUR_FAULT
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(f"{message} {hint}" if hint else message)
         self.message = message
         self.hint = hint
-
-    def sentence(self) -> str:
-        """The message, with the hint where there is one."""
-        return f"{self.message} {self.hint}" if self.hint else self.message
 
 
 class Misuse(Failure):

@@ -45,6 +45,7 @@ class JoinFile:
     platform_id: ids.PlatformId
     node_id: ids.NodeId
     mode: Mode
+    given_pins: tuple[pins.Pin, ...]  # as typed: may be hashes of whole certificates
     pins: tuple[pins.Pin, ...]
     ca_pem: str | None
     enrollment_id: ids.EnrollmentId
@@ -63,6 +64,9 @@ def read(path: pathlib.Path) -> JoinFile | None:
             node_id=ids.parse_node_id(fields.text("node_id")),
             mode=Mode(fields.text("mode")),
             pins=tuple(pins.parse_pin(text) for text in fields.texts("pins", most=_MOST_PINS)),
+            given_pins=tuple(
+                pins.parse_pin(text) for text in fields.texts("given_pins", most=_MOST_PINS)
+            ),
             ca_pem=fields.text("ca_pem", most=_MAX_CA) if fields.has("ca_pem") else None,
             enrollment_id=ids.EnrollmentId(fields.text("enrollment_id")),
             joined_at=fields.moment("joined_at"),
@@ -81,6 +85,7 @@ def write(path: pathlib.Path, content: JoinFile) -> None:
             "node_id": content.node_id,
             "mode": content.mode.value,
             "pins": list(content.pins),
+            "given_pins": list(content.given_pins),
             "ca_pem": content.ca_pem,
             "enrollment_id": content.enrollment_id,
             "joined_at": times.to_rfc3339(content.joined_at),

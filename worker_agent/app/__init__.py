@@ -1,0 +1,1 @@
+"""The long-running Agent: one composition root, named tasks, and little memory."""

@@ -1,0 +1,233 @@
+"""Asks for the trust set once and keeps the better of the two, the held one or the answer.
+
+The question is empty and carries no secret, and the answer is believed by its signature alone. So
+where the pin does not match any more (the Platform's TLS key changed, Z-56), it may be asked over
+that same unmatched connection; nothing but the signed statement is believed. Failure of any kind
+keeps what the machine holds.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+
+from runtime_kit import clock as clock_kit
+from runtime_kit import crash_points, pinned_handshake, server_trust
+from runtime_kit import failures as network
+from wire_protocol import ids, pins, product, statements, strict_json
+from wire_protocol import trust as verdicts
+from worker_agent.door import platform, refusals
+from worker_agent.identity import lock
+from worker_agent.settings import documents, failures, join_file, paths, trust_file
+
+ASKED = crash_points.declare("refresh.asked", story="The trust question is about to be sent.")
+ANSWERED = crash_points.declare("refresh.answered", story="The trust answer has been received.")
+SAVED = crash_points.declare("refresh.saved", story="The new trust set is on the disk.")
+
+_LOCK_TRIES = 20
+_LOCK_WAIT_SECONDS = 0.25  # a write takes milliseconds; a join holds the lock for seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed:
+    """What a refresh came to."""
+
+    before: verdicts.Held
+    after: verdicts.Held
+    matched: bool  # whether the connection was authenticated, or the signature alone vouches
+
+    @property
+    def changed(self) -> bool:
+        """Whether a newer statement is held now."""
+        return self.after.statement.number != self.before.statement.number
+
+    @property
+    def added(self) -> tuple[ids.KeyId, ...]:
+        """Key ids that were not held before."""
+        return _difference(self.after, self.before)
+
+    @property
+    def dropped(self) -> tuple[ids.KeyId, ...]:
+        """Key ids that are held no more."""
+        return _difference(self.before, self.after)
+
+    def to_document(self) -> dict[str, object]:
+        """What changed, as the JSON document on stdout."""
+        statement = self.after.statement
+        return {
+            "changed": self.changed,
+            "platform_id": statement.platform_id,
+            "epoch": statement.epoch,
+            "serial": statement.serial,
+            "trust_keys": [key.key_id for key in statement.trust_keys],
+            "added": list(self.added),
+            "dropped": list(self.dropped),
+            "pins": list(statement.enrollment_pins),
+            "connection_matched": self.matched,
+        }
+
+    def to_text(self) -> str:
+        """What changed, for a person."""
+        statement = self.after.statement
+        number = f"{statement.epoch}.{statement.serial}"
+        if not self.changed:
+            return f"The trust set is current ({number}, {len(statement.trust_keys)} keys)."
+        lines = [f"The trust set is now {number}:"]
+        for key in statement.trust_keys:
+            mark = "+" if key.key_id in self.added else " "
+            lines.append(
+                f"  {mark} {key.key_id}  {key.not_before:%Y-%m-%d} to {key.not_after:%Y-%m-%d}"
+            )
+        lines += [f"  - {key_id}" for key_id in self.dropped]
+        return "\n".join(lines)
+
+
+def known_pins(join: join_file.JoinFile, held: verdicts.Held) -> frozenset[pins.Pin]:
+    """The pins that count now: a signed statement's in pin mode, and the join's own always."""
+    own = frozenset(join.pins)
+    if join.mode.adopts_statements:
+        return own | frozenset(held.statement.enrollment_pins)
+    return own
+
+
+def addresses(join: join_file.JoinFile, held: verdicts.Held) -> tuple[str, ...]:
+    """Where to ask, in order: a signed statement's address in pin mode, then the join's own."""
+    stated = held.statement.enrollment_url if join.mode.adopts_statements else None
+    return tuple(dict.fromkeys(url for url in (stated, join.platform_url) if url is not None))
+
+
+async def refresh(
+    where: paths.Paths,
+    *,
+    clock: clock_kit.Clock,
+    warn: Callable[[str], None],
+    environment: Mapping[str, str] = os.environ,
+) -> Refreshed:
+    """Asks each address until one gives an answer that can be believed.
+
+    Raises `Temporary` when nobody answered and `NeedsOperator` when what was answered is not
+    believed or the machine has not joined; what is held then stays as it was.
+    """
+    join, held = load(where)
+    first_failure: failures.Failure | None = None
+    for url in addresses(join, held):
+        try:
+            answer, matched = await _ask(
+                url, join=join, held=held, clock=clock, warn=warn, environment=environment
+            )
+            return await _keep(where, answer=answer, matched=matched, clock=clock, url=url)
+        except failures.Failure as failure:
+            first_failure = first_failure or failure
+    if first_failure is None:
+        raise failures.NeedsOperator(
+            "No address of the Platform is known.", hint="Join again: enlist worker join -"
+        )
+    raise first_failure
+
+
+def load(where: paths.Paths) -> tuple[join_file.JoinFile, verdicts.Held]:
+    """What a refresh stands on; raises `NeedsOperator` on a machine that has not joined."""
+    try:
+        join, held = join_file.read(where.join), trust_file.read(where.trust)
+    except documents.Damaged as error:
+        raise failures.NeedsOperator(
+            str(error), hint="Repair it by joining again with a new token: enlist worker join -"
+        ) from error
+    if join is None or held is None:
+        raise failures.NeedsOperator(
+            f"This machine has not joined a Platform (data directory {where.folder}).",
+            hint="Join it first: enlist worker join -",
+        )
+    return join, held
+
+
+async def _ask(
+    url: str,
+    *,
+    join: join_file.JoinFile,
+    held: verdicts.Held,
+    clock: clock_kit.Clock,
+    warn: Callable[[str], None],
+    environment: Mapping[str, str],
+) -> tuple[statements.TrustAnswer, bool]:
+    trust = server_trust.ServerTrust(pins=known_pins(join, held), ca_pem=join.ca_pem)
+    question = platform.Question(
+        path=product.TRUST_PATH, body=b"{}", max_bytes=statements.MAX_ANSWER_BYTES
+    )
+    matched = True
+    crash_points.reach(ASKED)
+    try:
+        try:
+            answer = await platform.ask(
+                url, question=question, trust=trust, clock=clock, environment=environment
+            )
+        except pinned_handshake.PinMismatch as error:
+            warn(f"{error}. The trust set is asked for all the same, and believed by signature.")
+            matched = False
+            answer = await platform.ask(
+                url, question=question, trust=None, clock=clock, environment=environment
+            )
+    except network.NetworkFailure as error:
+        hint = "The trust set is kept. Compare the Platform's pins: enlist nodes platform"
+        raise refusals.of_network(error, hint=hint) from error
+    crash_points.reach(ANSWERED)
+    if not refusals.is_success(answer.status):
+        raise refusals.of_answer(answer.status, answer.body, where=url, location=answer.location)
+    try:
+        return statements.parse_answer(answer.body), matched
+    except strict_json.Malformed as error:
+        raise failures.Fault(
+            f"{url} answered with something that is no trust set: {error}"
+        ) from error
+
+
+async def _keep(
+    where: paths.Paths,
+    *,
+    answer: statements.TrustAnswer,
+    matched: bool,
+    clock: clock_kit.Clock,
+    url: str,
+) -> Refreshed:
+    for attempt in range(_LOCK_TRIES):
+        try:
+            with lock.held(
+                where.lock, busy=f"Another enlist command is at work in {where.folder}."
+            ):
+                return _keep_locked(where, answer=answer, matched=matched, clock=clock, url=url)
+        except lock.Busy:
+            if attempt == _LOCK_TRIES - 1:
+                raise
+            await clock.sleep(_LOCK_WAIT_SECONDS)
+    raise AssertionError("the last try returns or raises")
+
+
+def _keep_locked(
+    where: paths.Paths,
+    *,
+    answer: statements.TrustAnswer,
+    matched: bool,
+    clock: clock_kit.Clock,
+    url: str,
+) -> Refreshed:
+    _, held = load(where)  # again: another refresh may have been quicker
+    try:
+        accepted = verdicts.accept(held, answer, now=clock.now())
+    except verdicts.Refused as error:
+        raise failures.NeedsOperator(
+            f"The answer of {url} is not believed, and the held trust set is kept: {error}",
+            hint="Compare with the Platform: enlist nodes platform",
+        ) from error
+    if accepted is not held:
+        try:
+            trust_file.write(where.trust, accepted)
+        except OSError as error:
+            raise failures.Temporary(
+                f"{where.trust} cannot be written ({error.strerror}); the held trust set is kept."
+            ) from error
+        crash_points.reach(SAVED)
+    return Refreshed(before=held, after=accepted, matched=matched)
+
+
+def _difference(one: verdicts.Held, other: verdicts.Held) -> tuple[ids.KeyId, ...]:
+    others = {key.key_id for key in other.statement.trust_keys}
+    return tuple(key.key_id for key in one.statement.trust_keys if key.key_id not in others)
