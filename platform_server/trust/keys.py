@@ -74,7 +74,9 @@ async def save(tx: contract.Tx, *, key: OwnTrustKey, keyring: envelope.Keyring) 
         "certificate_pem, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
         key.public.key_id,
         key.public.public_key,
-        keyring.seal(raw, name=_sealed_name(key.public.key_id)),
+        await sealed_rows.seal_value(
+            tx, keyring=keyring, name=_sealed_name(key.public.key_id), value=raw
+        ),
         clock.to_micros(key.public.not_before),
         clock.to_micros(key.public.not_after),
         key.public.certificate_pem,
