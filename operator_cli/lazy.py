@@ -1,28 +1,20 @@
 """Groups whose commands are imported only when they are called.
 
-A static table names each command, where its object lives and its one line of help, so that
+A static table gives for each command where its object lives, `module:object`, and its one line
+of help, so that
 `enlist --help` imports nothing but click. Objects of other packages are reached by name
 (importlib), since the layers forbid the import. Known limit: the line of help stands twice, here
 and at the command; tests/unit/test_cli_tree.py compares them.
 """
 
-import difflib
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import click
 
 from operator_cli import global_options
 
 _OURS = ("wire_protocol", "runtime_kit", "enlist", "operator_cli", "worker_agent")
-
-
-class Entry(NamedTuple):
-    """Where a command lives, `module:object`, and what it is for in one line."""
-
-    place: str
-    summary: str
 
 
 class Group(click.Group):
@@ -47,7 +39,7 @@ class Group(click.Group):
 class LazyGroup(Group):
     """A group over such a table; its order is the order of the table."""
 
-    def __init__(self, name: str, *, table: Mapping[str, Entry], text: str) -> None:
+    def __init__(self, name: str, *, table: Mapping[str, tuple[str, str]], text: str) -> None:
         super().__init__(name, help=text, no_args_is_help=True)
         self.table = table
 
@@ -59,22 +51,24 @@ class LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports that one command."""
         del ctx
-        entry = self.table.get(cmd_name)
-        if entry is None:
+        if cmd_name not in self.table:
             return None
         if cmd_name not in self.commands:
-            self.commands[cmd_name] = global_options.attach(_load(entry.place))
+            place, _ = self.table[cmd_name]
+            self.commands[cmd_name] = global_options.attach(_load(place))
         return self.commands[cmd_name]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help text, from the table alone."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in self.table.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in self.table.items()])
 
 
 def unknown(name: str, *, among: Sequence[str], path: str) -> str:
     """The sentence about a command that does not exist."""
+    import difflib  # noqa: PLC0415 - only a mistake pays for it
+
     near = difflib.get_close_matches(name, among, n=2, cutoff=0.55)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"{path} has no command {name[:40]!r}.{hint}"
