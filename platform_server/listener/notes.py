@@ -6,10 +6,11 @@ nobody fills a disk by knocking.
 """
 
 import collections
-import datetime
 import json
 import sys
 from collections.abc import Mapping
+
+from runtime_kit import clock
 
 _MAX_FIELD = 500
 
@@ -17,7 +18,7 @@ _MAX_FIELD = 500
 def write(event: str, *, level: str = "info", **fields: object) -> None:
     """Write one line."""
     entry: dict[str, object] = {
-        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        "at": clock.SystemClock().now().isoformat(timespec="milliseconds"),
         "level": level,
         "part": "listener",
         "event": event,

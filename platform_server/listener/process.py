@@ -17,6 +17,7 @@ from pathlib import Path
 import uvloop
 
 from platform_server.listener import certificate, door, forwarded, notes, proxy_protocol
+from runtime_kit import clock
 from runtime_kit.http1 import limits, pool, server
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -120,7 +121,7 @@ async def _load_certificate(settings: Settings) -> certificate.CertificateFile:
         except FileNotFoundError as error:
             if loop.time() > deadline:
                 raise CannotStart(f"{settings.tls_file} does not exist") from error
-            await asyncio.sleep(_LOOK_S)
+            await clock.SystemClock().sleep(_LOOK_S)
         except OSError as error:
             raise CannotStart(
                 f"{settings.tls_file} does not hold a key and its certificate: {error}"
@@ -137,7 +138,7 @@ def _note_certificate(event: str, reason: str) -> None:
 async def _tell(tally: notes.Tally, *, serving: server.Server) -> None:
     told = 0
     while True:
-        await asyncio.sleep(_TALLY_S)
+        await clock.SystemClock().sleep(_TALLY_S)
         tally.count("sockets_closed_for_room", times=serving.evicted - told)
         told = serving.evicted
         counts = tally.take()
