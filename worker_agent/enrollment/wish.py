@@ -14,7 +14,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from runtime_kit import secret as secret_kit
-from wire_protocol import agent_url, enrollment_token, ids, join_token, labels, pins
+from wire_protocol import agent_url, enrollment_token, ids, join_token
+from wire_protocol import labels as label_kit
+from wire_protocol import pins as pin_kit
 from worker_agent.enrollment import platform_url
 from worker_agent.settings import failures
 
@@ -48,7 +50,7 @@ class Wish:
     url: str | None = None
     node_id: ids.NodeId | None = None
     token: enrollment_token.EnrollmentToken | None = None
-    pins: tuple[pins.Pin, ...] = ()
+    pins: tuple[pin_kit.Pin, ...] = ()
     pins_are_flags: bool = False
     ca_pem: str | None = None
     trust_key_ids: tuple[ids.KeyId, ...] = ()
@@ -65,7 +67,7 @@ def parse(given: Given) -> Wish:
     flag_token = _read("--enrollment-token", _parse_token, given.enrollment_token)
     join = _read("The join token", _parse_join_token, given.join_token)
     flag_pins = tuple(
-        _parse("--platform-fingerprint", pins.parse_pin, p) for p in given.fingerprints
+        _parse("--platform-fingerprint", pin_kit.parse_pin, p) for p in given.fingerprints
     )
     if len(flag_pins) > MOST_PINS:
         raise failures.Misuse(f"--platform-fingerprint may be given at most {MOST_PINS} times.")
@@ -147,7 +149,7 @@ def _parse_port(port: int) -> int:
 
 
 def _parse_labels(pairs: tuple[str, ...]) -> dict[str, str]:
-    return labels.parse(pairs, most=labels.MOST_REPORTED)
+    return label_kit.parse(pairs, most=label_kit.MOST_REPORTED)
 
 
 def _addresses(texts: tuple[str, ...]) -> tuple[str, ...]:
