@@ -55,6 +55,8 @@ _GONE = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    # What asyncpg says when the server ended the session between two statements.
+    asyncpg.InternalClientError,
     OSError,
 )
 _KINDS: tuple[tuple[tuple[type[Exception], ...], type[contract.StoreError]], ...] = (
@@ -254,7 +256,7 @@ class PostgresStore:
         try:
             return await self._on(connection, work, begin=begin, keep=keep)
         finally:
-            if connection.is_in_transaction():
+            if _has_open_transaction(connection):
                 # The work failed or its caller was cancelled, perhaps twice: giving back the
                 # connection outlives the caller.
                 returning = asyncio.create_task(self._take_back(connection), name="store-rollback")
@@ -268,7 +270,7 @@ class PostgresStore:
         try:
             await connection.execute("ROLLBACK", timeout=self._busy_seconds)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            connection.terminate()  # the server takes back what a lost connection left open
+            _drop(connection)
         await self._pool.release(connection)
 
     async def _acquire(self) -> Any:
@@ -288,6 +290,8 @@ class PostgresStore:
             value = await work(tx)
         except contract.StoreError:
             if self._worth_repeating(connection, tx.cause):
+                if not isinstance(tx.cause, _AGAIN):
+                    _drop(connection)
                 raise _Again from tx.cause
             raise
         if tx.failure is not None:
@@ -303,7 +307,7 @@ class PostgresStore:
         if isinstance(cause, TimeoutError):
             return False
         return isinstance(cause, (*_AGAIN, *_GONE)) or (
-            isinstance(cause, asyncpg.InterfaceError) and connection.is_closed()
+            isinstance(cause, asyncpg.InterfaceError) and _is_lost(connection)
         )
 
     async def _commit(self, connection: Any) -> None:
@@ -360,6 +364,24 @@ async def connect(url: str, *, busy_seconds: float) -> PostgresStore:
         await store.close()
         raise
     return store
+
+
+def _is_lost(connection: Any) -> bool:
+    """Whether the pool's connection is gone; asyncpg then takes it back by itself."""
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:
+        return True
+
+
+def _drop(connection: Any) -> None:
+    """Give up a connection in an unknown state; the server takes back what it left open."""
+    with contextlib.suppress(asyncpg.InterfaceError):
+        connection.terminate()
+
+
+def _has_open_transaction(connection: Any) -> bool:
+    return not _is_lost(connection) and bool(connection.is_in_transaction())
 
 
 async def _nothing_to_reset(connection: Any) -> None:
