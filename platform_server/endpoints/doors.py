@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from platform_server.access import principals, tokens
-from platform_server.endpoints import access_table, forwarded, refusals
+from platform_server.endpoints import access_table, refusals
+from platform_server.listener import forwarded
 from platform_server.settings import groups
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 
 PEER_HEADER: Final = "x-enlist-peer"
 _BEARER: Final = "bearer "
+_PROXIED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")  # somebody passed this on
 
 
 class Door(enum.Enum):
@@ -61,9 +63,16 @@ class Gate:
             return None
         if caller.door is Door.ENROLL:
             return caller.headers.get(PEER_HEADER)
-        return forwarded.address_of(
-            caller.peer_address, headers=caller.headers, trusted=self._trusted_proxies
-        )
+        if caller.peer_address is None:
+            return None
+        try:
+            return forwarded.caller_of(
+                caller.peer_address,
+                header=caller.headers.get("forwarded"),
+                proxies=self._trusted_proxies,
+            )
+        except forwarded.Malformed as fault:
+            raise refusals.Refusal("malformed", f"{fault}.") from None
 
     async def principal_of(self, caller: Caller, *, rule: str) -> principals.Principal:
         """Who calls; `NOBODY` where nobody need be signed in.
@@ -114,6 +123,6 @@ class Gate:
             raise refusals.Refusal("not-permitted", str(fault)) from None
 
     def _is_loopback(self, caller: Caller) -> bool:
-        if caller.peer_address is None or forwarded.claims_a_proxy(caller.headers):
+        if caller.peer_address is None or any(name in caller.headers for name in _PROXIED):
             return False
         return ipaddress.ip_address(caller.peer_address).is_loopback

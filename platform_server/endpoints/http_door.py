@@ -36,8 +36,37 @@ from wire_protocol import problems
 _LOG = logging.getLogger(__name__)
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 _BODY_SECONDS: Final = 10.0
-_BUSY_RETRY_SECONDS: Final = 1
-_FULL_RETRY_SECONDS: Final = 30
+_FIRST_HEAD_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 75.0
+
+# What a refusal of the store means to the caller: its code, sentence and Retry-After in seconds.
+_STORE_FAULTS: Final[tuple[tuple[type[contract.StoreError], str, str, int | None], ...]] = (
+    (
+        contract.StoreBusy,
+        "store-busy",
+        "The Platform's store is busy. Nothing was changed; try again.",
+        1,
+    ),
+    (
+        contract.StoreFull,
+        "store-full",
+        "The Platform's disk is full. Nothing was changed; free space there.",
+        30,
+    ),
+    (
+        contract.StoreUnreachable,
+        "unavailable",
+        "The Platform's store cannot be reached; its log says more.",
+        10,
+    ),
+    (
+        contract.StoreConflict,
+        "conflict",
+        "Another call changed the same thing at the same time; look again.",
+        None,
+    ),
+    (contract.StoreInvalid, "invalid", "", None),
+)
 
 
 class HttpDoor:
@@ -228,20 +257,15 @@ class HttpDoor:
                 retry_after=fault.retry_after_seconds,
                 fields=fault.members,
             )
-        if isinstance(fault, contract.StoreFull):
-            return problems.Problem(
-                code="store-full",
-                detail="The Platform's disk is full. Nothing was changed.",
-                request_id=request_id,
-                retry_after=_FULL_RETRY_SECONDS,
-            )
-        if isinstance(fault, contract.StoreBusy):
-            return problems.Problem(
-                code="store-busy",
-                detail="The Platform's store is busy. Nothing was changed; try again.",
-                request_id=request_id,
-                retry_after=_BUSY_RETRY_SECONDS,
-            )
+        for kind, code, detail, retry_after in _STORE_FAULTS:
+            if isinstance(fault, kind):
+                _LOG.warning("The store refused", extra={"code": code, "detail": str(fault)})
+                return problems.Problem(
+                    code=code,
+                    detail=detail or str(fault),
+                    request_id=request_id,
+                    retry_after=retry_after,
+                )
         _LOG.error(
             "A request met a fault of ours", exc_info=fault, extra={"request_id": request_id}
         )
@@ -253,15 +277,49 @@ class HttpDoor:
 
 
 class Server(web.Server):
-    """aiohttp's server, with problem documents for what is not HTTP at all."""
+    """aiohttp's server: bounded in connections, with problem documents for what is not HTTP."""
+
+    def __init__(self, door: HttpDoor, *, connections: int, draining: asyncio.Event) -> None:
+        super().__init__(door, access_log=None, keepalive_timeout=_IDLE_SECONDS)
+        self._most = connections
+        self._draining = draining
+        self._listening: list[asyncio.Server] = []
 
     def __call__(self) -> web_protocol.RequestHandler:
         """One connection's protocol."""
         return _Protocol(self, loop=self._loop, **self._kwargs)
 
+    def connection_made(
+        self, handler: web_protocol.RequestHandler, transport: asyncio.Transport
+    ) -> None:
+        """Takes the connection, or closes it at once when there are too many."""
+        super().connection_made(handler, transport)
+        if len(self._connections) > self._most:
+            transport.abort()
+
+    def listens_on(self, listening: asyncio.Server) -> None:
+        """Adds a socket that this server serves."""
+        self._listening.append(listening)
+
+    async def drain(self, *, seconds: float) -> None:
+        """Takes nothing new, lets what is in work finish, then closes the rest."""
+        self._draining.set()
+        for listening in self._listening:
+            listening.close()
+        await self.shutdown(seconds)
+
 
 class _Protocol(web_protocol.RequestHandler):
     __slots__ = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._loop.call_later(_FIRST_HEAD_SECONDS, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        """Closes a connection that has not sent one whole head."""
+        if self._request_count == 0 and self.transport is not None:
+            self.transport.abort()
 
     def handle_error(
         self,

@@ -85,6 +85,7 @@ class Route:
     problems: tuple[str, ...] = ()
     stream: bool = False
     raw_body: bool = False
+    media_type: str = "application/json"
 
     def __post_init__(self) -> None:
         if self.method not in _METHODS:

@@ -1,0 +1,88 @@
+"""Everything a Platform listens on, bound at once before any child is started.
+
+A port that is taken stops the start here, before a store is opened or a key is made.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from platform_server.app import addresses, sockets
+from platform_server.settings import groups
+
+LOCAL_SOCKET: Final = "platform.sock"
+ENROLL_SOCKET: Final = "enroll.sock"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The sockets, and what people call them."""
+
+    api: Sequence[socket.socket]
+    api_url: str
+    api_names: Sequence[str]
+    enrollment: Sequence[socket.socket]
+    enrollment_url: str | None
+    enrollment_names: Sequence[str]
+    local: socket.socket
+    enroll: socket.socket
+
+
+@contextlib.contextmanager
+def bound(settings: groups.Settings, *, run: pathlib.Path) -> Iterator[Bound]:
+    """Binds all; closes all and removes the socket files at the end. Raises `CannotStart`."""
+    with contextlib.ExitStack() as stack:
+        host, port = sockets.parse_listen(settings.api.listen)
+        found = sockets.resolve(host)
+        api = sockets.bind_tcp(found, port=port, what="The API", skip_missing=False)
+        stack.callback(sockets.close_all, api)
+        plain = sockets.is_loopback(found) and settings.api.tls_cert_file is None
+        shown = host if not _is_wildcard(found) else addresses.names_of_this_machine()[0]
+        enrollment = _bind_enrollment(settings)
+        stack.callback(sockets.close_all, enrollment)
+        names = settings.enrollment.addresses or addresses.names_of_this_machine()
+        local = _bind_local(run / LOCAL_SOCKET, stack=stack)
+        enroll = _bind_local(run / ENROLL_SOCKET, stack=stack)
+        yield Bound(
+            api=api,
+            api_url=settings.platform.public_url
+            or addresses.url(
+                "http" if plain else "https", host=shown, port=api[0].getsockname()[1]
+            ),
+            api_names=addresses.certificate_names(found),
+            enrollment=enrollment,
+            enrollment_url=addresses.url(
+                "https", host=names[0], port=enrollment[0].getsockname()[1]
+            )
+            if enrollment
+            else None,
+            enrollment_names=names,
+            local=local,
+            enroll=enroll,
+        )
+
+
+def _bind_enrollment(settings: groups.Settings) -> list[socket.socket]:
+    if settings.enrollment.port is None:
+        return []
+    default = settings.listen.addresses == groups.ListenGroup().addresses
+    return sockets.bind_tcp(
+        settings.listen.addresses,
+        port=settings.enrollment.port,
+        what="The enrollment port",
+        skip_missing=default,
+    )
+
+
+def _bind_local(path: pathlib.Path, *, stack: contextlib.ExitStack) -> socket.socket:
+    one = sockets.bind_local(path)
+    stack.callback(path.unlink, missing_ok=True)
+    stack.callback(one.close)
+    return one
+
+
+def _is_wildcard(found: Sequence[str]) -> bool:
+    return any(one in ("::", "0.0.0.0") for one in found)  # noqa: S104 - compared, not bound

@@ -1,0 +1,68 @@
+"""The data directory: ours alone, one Platform at a time.
+
+Made with mode 0700. The lock is a flock on run/host.lock: it goes with its process, so a killed
+Platform leaves none behind.
+"""
+
+import fcntl
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Final
+
+from platform_server.app import failures
+from platform_server.sealing import key_file
+from runtime_kit import private_files
+from wire_protocol import problems
+
+RUN: Final = "run"
+_LOCK: Final = "host.lock"
+
+
+def default(*, environ: Mapping[str, str]) -> pathlib.Path:
+    """Where a Platform keeps its data unless told otherwise (interface.md, Files)."""
+    if environ.get("ENLIST_DATA_DIR"):
+        return pathlib.Path(environ["ENLIST_DATA_DIR"])
+    if os.geteuid() == 0:
+        return pathlib.Path("/var/lib/enlist/platform")
+    state = environ.get("XDG_STATE_HOME") or str(pathlib.Path.home() / ".local/state")
+    return pathlib.Path(state) / "enlist/platform"
+
+
+def master_key_path(path: pathlib.Path, *, environ: Mapping[str, str]) -> pathlib.Path:
+    """Where the master key lies: in the directory, or where a credential was put for us."""
+    named = environ.get("ENLIST_MASTER_KEY_FILE")
+    return pathlib.Path(named) if named else path / key_file.NAME
+
+
+def ensure(path: pathlib.Path) -> pathlib.Path:
+    """Makes the directory and its run/ folder; gives the latter. Raises `CannotStart`."""
+    try:
+        private_files.ensure_private_folder(path)
+        private_files.ensure_private_folder(path / RUN)
+        private_files.ensure_private_folder(path / RUN / "listener")
+    except OSError as fault:
+        raise failures.CannotStart(
+            f"The data directory {path} cannot be used: {fault} Start the Platform as its owner, "
+            "or give another one with --data-dir.",
+            exit_code=problems.Exit.INVALID,
+        ) from None
+    return path / RUN
+
+
+def lock(run: pathlib.Path) -> int:
+    """Takes the directory for this process; gives the descriptor that holds it.
+
+    Raises `CannotStart` when another Platform has it.
+    """
+    descriptor = os.open(run / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise failures.CannotStart(
+            f"Another Platform runs in {run.parent}. Stop it first, or give this one another "
+            "--data-dir.",
+            exit_code=problems.Exit.CONFLICT,
+        ) from None
+    return descriptor
