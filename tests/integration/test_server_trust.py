@@ -226,14 +226,16 @@ async def test_an_older_tls_is_not_spoken_under_a_pin(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_says_nothing_is_given_up() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        with pytest.raises(dial.DialFailed, match=r"within 0\.1 s"):
-            await server_trust.open_authenticated(
-                f"https://127.0.0.1:{silent.getsockname()[1]}",
-                trust=server_trust.ServerTrust(pins=frozenset({"sha256:" + "0" * 64})),
-                timeout_s=0.1,
-                environment=NO_PROXY,
-            )
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(dial.DialFailed, match=r"within 0\.1 s"),
+    ):
+        await server_trust.open_authenticated(
+            f"https://127.0.0.1:{silent.getsockname()[1]}",
+            trust=server_trust.ServerTrust(pins=frozenset({"sha256:" + "0" * 64})),
+            timeout_s=0.1,
+            environment=NO_PROXY,
+        )
 
 
 async def test_the_unauthenticated_connection_reports_the_leaf_it_met(tmp_path: Path) -> None:
