@@ -4,13 +4,21 @@ Header names are lower case; a repeated header is one value joined by commas (RF
 """
 
 import dataclasses
+import datetime
 import http
 import ssl
 from collections.abc import Mapping
 
+from runtime_kit import clock
+
 NO_HEADERS: Mapping[str, str] = {}
 _REASONS = {status.value: status.phrase for status in http.HTTPStatus}
 _WITHOUT_LENGTH = frozenset({204, 304})
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = (
+    *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
+    *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +71,18 @@ def encode_response(response: Response, *, close: bool, with_body: bool) -> byte
     lines += [f"{name}: {value}\r\n" for name, value in response.headers.items()]
     if response.status not in _WITHOUT_LENGTH:
         lines.append(f"content-length: {len(response.body)}\r\n")
+    if "date" not in response.headers:
+        # RFC 9110, 6.6.1; a machine measures its clock against it.
+        lines.append(f"date: {_http_date(clock.SystemClock().now())}\r\n")
     lines.append("cache-control: no-store\r\n")
     lines.append("connection: close\r\n\r\n" if close else "\r\n")
     head = "".join(lines).encode("latin-1")
     return head + response.body if with_body else head
+
+
+def _http_date(moment: datetime.datetime) -> str:
+    """An IMF-fixdate, whatever the locale (RFC 9110, 5.6.7)."""
+    return (
+        f"{_DAYS[moment.weekday()]}, {moment.day:02} {_MONTHS[moment.month - 1]} "
+        f"{moment.year:04} {moment.hour:02}:{moment.minute:02}:{moment.second:02} GMT"
+    )
