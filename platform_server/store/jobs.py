@@ -63,8 +63,6 @@ class Job(Generic[T]):
 
     def settle(self) -> None:
         """Give the caller its answer; on the loop's thread."""
-        if self.timer is not None:
-            self.timer.cancel()
         if self.future.done():
             return
         if self.error is not None:

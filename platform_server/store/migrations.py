@@ -122,3 +122,9 @@ async def apply(tx: contract.Tx, *, now_micros: int, enlist_version: str) -> int
             enlist_version,
         )
     return len(known)
+
+
+async def newest(tx: contract.Tx) -> int:
+    """The schema's version as the store has it."""
+    row = await tx.fetch_one("SELECT MAX(version) AS version FROM migrations")
+    return int(row["version"] or 0) if row is not None else 0

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 import asyncpg
 
-from platform_server.store import contract, placeholders
+from platform_server.store import contract, migrations, placeholders
 from runtime_kit import crash_points, retry
 
 T = TypeVar("T")
@@ -201,7 +201,7 @@ class PostgresStore:
     async def health(self) -> contract.Health:
         """Whether a connection answers and the server takes writes."""
         try:
-            migration = await self.rehearse(_newest_migration)
+            migration = await self.rehearse(migrations.newest)
         except contract.StoreError as error:
             return contract.Health(ok=False, detail=str(error), dialect=self.dialect, migration=0)
         return contract.Health(ok=True, detail="", dialect=self.dialect, migration=migration)
@@ -399,8 +399,3 @@ async def _check_server(tx: contract.Tx) -> None:
         raise contract.StoreUnreachable(
             f"The database's encoding is {row['encoding']}: create it with ENCODING 'UTF8'."
         )
-
-
-async def _newest_migration(tx: contract.Tx) -> int:
-    row = await tx.fetch_one("SELECT MAX(version) AS version FROM migrations")
-    return int(row["version"] or 0) if row is not None else 0

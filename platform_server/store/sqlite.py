@@ -12,9 +12,10 @@ import asyncio
 import pathlib
 import sqlite3
 import threading
+import time
 from typing import TypeVar
 
-from platform_server.store import contract, jobs, sqlite_files, sqlite_writer
+from platform_server.store import contract, jobs, migrations, sqlite_files, sqlite_writer
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ class SqliteStore:
         migration = 0
         trouble: contract.StoreError | None = None
         try:
-            migration = await self.read(_newest_migration)
+            migration = await self.read(migrations.newest)
             if self._writer.trouble is not None:
                 # Nothing may be written while the Platform is not ready, so look by ourselves
                 # whether the disk or the lock has come free.
@@ -148,11 +149,6 @@ class SqliteStore:
             connection.close()
 
 
-async def _newest_migration(tx: contract.Tx) -> int:
-    row = await tx.fetch_one("SELECT MAX(version) AS version FROM migrations")
-    return int(row["version"] or 0) if row is not None else 0
-
-
 async def _try_writing(tx: contract.Tx) -> None:
     await tx.execute(
         "INSERT INTO platform_values (name, value) VALUES ('store.written-after-trouble', '1')"
@@ -162,6 +158,7 @@ async def _try_writing(tx: contract.Tx) -> None:
 
 
 def _join(threads: list[threading.Thread], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     for thread in threads:
         if thread.is_alive():
-            thread.join(seconds)
+            thread.join(max(0.0, deadline - time.monotonic()))

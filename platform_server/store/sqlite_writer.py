@@ -171,7 +171,9 @@ class Writer:
         # A failed start has taken nobody yet; those who wait are told now, not at their limit.
         batch.extend(self._mailbox.take(MAX_BATCH) if not batch else [])
         for job in batch:
-            job.error = error
+            # One each: a shared exception would gather the tracebacks of all its raisers.
+            job.error = type(error)(*error.args)
+            job.error.__cause__ = error
 
     def _connect(self) -> sqlite3.Connection:
         sqlite_files.prepare(self._path)
