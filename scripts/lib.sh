@@ -156,8 +156,14 @@ ensure_venv() {
     exec 9<&-
 }
 
+install_locked() { # install_locked LOCK
+    export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+    "$VENV/bin/python" -m pip install --require-hashes -r "$ROOT/requirements/$1.lock" &&
+        "$VENV/bin/python" -m pip install --no-deps --no-build-isolation -e "$ROOT"
+}
+
 ensure_venv_locked() {
-    local name=$1 held='' python
+    local name=$1 held='' python log
     if [ -e "$VENV" ] && ! usable_python "$VENV/bin/python"; then
         say "Removing $VENV: its Python is gone or too old"
         rm -rf "$VENV"
@@ -175,12 +181,13 @@ ensure_venv_locked() {
     fi
     say "Installing requirements/$name.lock into .venv"
     rm -f "$VENV_STAMP"
-    (
-        cd "$ROOT" || exit
-        export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
-        "$VENV/bin/python" -m pip install --quiet --require-hashes -r "requirements/$name.lock" &&
-                    "$VENV/bin/python" -m pip install --quiet --no-deps --no-build-isolation -e .
-    ) </dev/null || die "Could not install the locked dependencies; see above"
+    log=$(mktemp)
+    if ! install_locked "$name" >"$log" 2>&1 </dev/null; then
+        tail -n 30 "$log" >&2
+        rm -f "$log"
+        die "Could not install the locked dependencies; see above"
+    fi
+    rm -f "$log"
     printf '%s %s\n' "$name" "$(venv_fingerprint "$name")" >"$VENV_STAMP"
 }
 
