@@ -18,9 +18,9 @@ START_SECONDS = 10.0
 
 
 def run_load(job: dict[str, Any]) -> dict[str, Any]:
-    """Runs one job of `bench.load` in its own process."""
+    """Runs one job of `bench._load` in its own process."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.load"],
+        [sys.executable, "-m", "bench._load"],
         input=json.dumps(job),
         capture_output=True,
         text=True,
