@@ -1,4 +1,4 @@
-"""The docs against the real thing: each setting, command and route has a line, each page a status."""
+"""The docs against the real thing: settings, commands and routes have lines, pages a status."""
 
 import re
 from collections.abc import Iterator
