@@ -13,11 +13,11 @@ PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 
 
-class FileTooLarge(Exception):  # noqa: N818 - named by what happened
+class FileTooLarge(Exception):
     """The file is larger than what it may hold: it is not one that Enlist wrote."""
 
 
-class LaxMode(Exception):  # noqa: N818 - named by what happened
+class LaxMode(Exception):
     """Others may read or write the file: make it private with chmod 600, or replace its secret."""
 
 
