@@ -84,7 +84,7 @@ class Tail:
 
     def feed(self, chunk: bytes) -> Iterator[Any]:
         """The events that are complete with these bytes, as JSON documents."""
-        self._buffer += chunk.replace(b"\r\n", b"\n")
+        self._buffer = (self._buffer + chunk).replace(b"\r\n", b"\n")
         while (end := self._buffer.find(b"\n\n")) >= 0:
             block, self._buffer = self._buffer[:end], self._buffer[end + 2 :]
             document = _read(block)
