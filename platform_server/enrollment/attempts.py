@@ -18,6 +18,9 @@ from runtime_kit import clock
 FOLD_WITHIN: Final = datetime.timedelta(hours=1)  # later repeats are news again
 
 
+_COLUMNS: Final = "attempt_id, outcome, reason, node_id, version, count, first_at, last_at, infra"
+
+
 class Outcome(enum.StrEnum):
     """How an attempt ended."""
 
@@ -136,8 +139,7 @@ async def list_page(
         values += [after[0], after[0], after[1]]
     where = f"WHERE {' AND '.join(wheres)} " if wheres else ""
     rows = await tx.fetch_all(
-        "SELECT attempt_id, outcome, reason, node_id, version, count, first_at, last_at, infra "
-        f"FROM enrollment_attempts {where}"
+        f"SELECT {_COLUMNS} FROM enrollment_attempts {where}"  # noqa: S608 - constants
         "ORDER BY last_at DESC, attempt_id DESC LIMIT ?",
         *values,
         limit,

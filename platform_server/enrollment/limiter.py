@@ -119,24 +119,33 @@ async def purge(tx: contract.Tx, *, now: datetime.datetime) -> int:
     )
 
 
-@dataclasses.dataclass(slots=True)
 class Allowance:
-    """A plain count a minute, for what needs no more: recording invalid requests, `POST /trust`."""
+    """A count a minute, in all and per address, for what needs no more than this engine's memory.
 
-    per_minute: int
-    _window: int = 0
-    _used: int = 0
+    For `POST /trust`, and for writing invalid requests into the audit.
+    """
 
-    def take(self, now: datetime.datetime) -> int | None:
+    def __init__(self, *, per_minute: int, per_address: int) -> None:
+        self._per_minute = per_minute
+        self._per_address = per_address
+        self._window = 0
+        self._used = 0
+        self._by_address: dict[str, int] = {}
+
+    def take(self, *, address: str | None, now: datetime.datetime) -> int | None:
         """Takes one; gives the seconds to wait if none is left in this minute."""
         moment = clock.to_micros(now)
         window = moment // _WINDOW_MICROS
         if window != self._window:
             self._window = window
             self._used = 0
-        if self._used >= self.per_minute:
+            self._by_address.clear()
+        name = _network_of(address)
+        taken = self._by_address.get(name, 0)
+        if self._used >= self._per_minute or taken >= self._per_address:
             return _seconds_left(moment)
         self._used += 1
+        self._by_address[name] = taken + 1
         return None
 
 

@@ -130,7 +130,7 @@ async def register(
 
 
 async def repeat(
-    tx: contract.Tx, *, proved: redeem.Proved, claim: enroll.Claim
+    tx: contract.Tx, *, proved: redeem.Proved, claim: enroll.Claim, now: datetime.datetime
 ) -> Registered | reasons.Reason:
     """The same node again for the same token and key; a reason once the node has moved on.
 
@@ -160,6 +160,14 @@ async def repeat(
             _DIAL_OUT if url is None else _LISTEN,
             claim.node_id,
             claim.certificate.pin,
+        )
+        await events.append(
+            tx,
+            at=now,
+            kind="node.address-changed",
+            subject=claim.node_id,
+            infra=proved.enrollment.infra,
+            data={"url": url},
         )
     return Registered(
         node_id=claim.node_id,

@@ -1,0 +1,195 @@
+"""Asking an Agent the health question, over mutual TLS.
+
+The node's certificate is the only anchor and is compared again byte for byte before a request is
+written; the Platform shows its own client certificate. A name in the Agent's address is resolved
+here, at every call, and each address it gives is judged by `addresses` before it is dialled. For a
+configured node only the pin is known: the certificate is learned by a handshake that proves the
+pin, then used like any other.
+
+Known limit: the environment's proxies count for Agents too (one rule for every leg).
+"""
+
+import asyncio
+import dataclasses
+import datetime
+import ipaddress
+import pathlib
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from platform_server.nodes import addresses
+from runtime_kit import clock as clock_kit
+from runtime_kit import dial, failures, pinned_handshake, server_trust, tls
+from runtime_kit.http1 import client
+from wire_protocol import agent_url, health, ids, pins, strict_json
+
+_OK: Final = 200
+_MOST_ADDRESSES: Final = 8
+
+
+class NoAnswer(Exception):
+    """The Agent was not heard: `reason` is one word for the list, the text a sentence."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class Identity(Protocol):
+    """Where the Platform's client certificate stands."""
+
+    @property
+    def pem_file(self) -> pathlib.Path:
+        """Private key and certificate chain in one file."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Whom to ask. Without a certificate the pin must do."""
+
+    node_id: ids.NodeId
+    url: str
+    pin: pins.Pin
+    certificate_pem: str | None = dataclasses.field(default=None, repr=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What the Agent answered, when, and how its clock differs from ours."""
+
+    health: health.AgentHealth
+    at: datetime.datetime
+    clock_offset_ms: int
+    certificate_sha256: str
+
+    def is_from(self, node_id: ids.NodeId) -> bool:
+        """Whether the answer is that node's."""
+        return self.health.node_id == node_id and self.health.agent_id == ids.agent_id_of(node_id)
+
+
+class Asker:
+    """Asks Agents."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        clock: clock_kit.Clock,
+        networks: Sequence[addresses.Network] = (),
+    ) -> None:
+        self._identity = identity
+        self._clock = clock
+        self._networks = tuple(networks)
+
+    async def ask(self, target: Target, *, timeout_s: float, trusted: bool = False) -> Heard:
+        """Asks once, within the time for everything together. Raises `NoAnswer`.
+
+        `trusted` is for addresses that the operator configured: no address rule applies.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._ask(target, timeout_s=timeout_s, trusted=trusted)
+        except TimeoutError:
+            raise NoAnswer(
+                "timeout", f"{target.url} did not answer within {timeout_s:g} s"
+            ) from None
+        except failures.NetworkFailure as fault:
+            raise NoAnswer(_reason_of(fault), str(fault)) from fault
+        except addresses.Forbidden as fault:
+            raise NoAnswer("address-forbidden", str(fault)) from fault
+        except strict_json.Malformed as fault:
+            raise NoAnswer("bad-answer", f"{target.url} answered wrongly: {fault}") from fault
+        except (ssl.SSLError, OSError) as fault:
+            raise NoAnswer("no-connection", f"{target.url}: {fault}") from fault
+
+    async def _ask(self, target: Target, *, timeout_s: float, trusted: bool) -> Heard:
+        url = agent_url.parse(target.url)
+        last: Exception | None = None
+        for address in await self._addresses(url, trusted=trusted):
+            at_address = agent_url.AgentUrl(host=address, port=url.port)
+            try:
+                return await self._ask_at(target, url=str(at_address), timeout_s=timeout_s)
+            except dial.DialFailed as fault:
+                last = fault
+        raise last or NoAnswer("no-address", f"The name {url.host} has no address")
+
+    async def _addresses(self, url: agent_url.AgentUrl, *, trusted: bool) -> Sequence[str]:
+        """What to dial, each judged. A literal loopback address was allowed when it was given."""
+        if url.ip is not None:
+            if not trusted:
+                addresses.judge(url.ip, loopback_allowed=True, networks=self._networks)
+            return [url.host]
+        try:
+            infos = await asyncio.get_running_loop().getaddrinfo(
+                url.host, url.port, type=socket.SOCK_STREAM
+            )
+        except (OSError, UnicodeError) as fault:
+            raise NoAnswer(
+                "no-address", f"The name {url.host} could not be resolved: {fault}"
+            ) from fault
+        found = list(dict.fromkeys(str(info[4][0]) for info in infos))[:_MOST_ADDRESSES]
+        if not trusted:
+            for address in found:
+                addresses.judge(
+                    ipaddress.ip_address(address),
+                    loopback_allowed=addresses.is_loopback_name(url.host),
+                    networks=self._networks,
+                )
+        return found
+
+    async def _ask_at(self, target: Target, *, url: str, timeout_s: float) -> Heard:
+        certificate_pem = target.certificate_pem or await self._learn(
+            target, url=url, timeout_s=timeout_s
+        )
+        context = tls.mutual_client_context(
+            self._identity.pem_file, server_certificate_pem=certificate_pem
+        )
+        connection = await server_trust.open_mutual(
+            url, context=context, server_certificate_pem=certificate_pem, timeout_s=timeout_s
+        )
+        async with connection:
+            before = self._clock.now()
+            started = self._clock.monotonic()
+            answer = await client.exchange(
+                connection.reader,
+                connection.writer,
+                method="GET",
+                target=health.PATH,
+                host=connection.origin.authority,
+                max_body_bytes=health.MAX_BYTES,
+                timeout_s=timeout_s,
+            )
+            elapsed = self._clock.monotonic() - started
+        if answer.status != _OK:
+            raise NoAnswer("bad-answer", f"{url} answered with status {answer.status}")
+        heard = health.parse(answer.body)
+        midpoint = before + datetime.timedelta(seconds=elapsed / 2)
+        return Heard(
+            health=heard,
+            at=before + datetime.timedelta(seconds=elapsed),
+            clock_offset_ms=round((heard.now - midpoint).total_seconds() * 1000),
+            certificate_sha256=connection.leaf.fingerprint,
+        )
+
+    async def _learn(self, target: Target, *, url: str, timeout_s: float) -> str:
+        origin = dial.parse_https_origin(url)
+        with await dial.dial(origin.host, port=origin.port, timeout_s=timeout_s) as sock:
+            leaf = await pinned_handshake.authenticate_pinned(
+                sock, pins=frozenset({target.pin}), server=origin.authority, timeout_s=timeout_s
+            )
+        return ssl.DER_cert_to_PEM_cert(leaf.der)
+
+
+def _reason_of(fault: failures.NetworkFailure) -> str:
+    if isinstance(fault, client.ClientRefused):
+        return "refuses-platform"
+    if isinstance(fault, server_trust.ServerNotTrusted | pinned_handshake.PinMismatch):
+        return "another-key"
+    if isinstance(fault, client.NoAnswer | client.AnswerTooLong):
+        return "no-answer"
+    if isinstance(fault, pinned_handshake.TlsFailed):
+        return "no-tls"
+    return "no-connection"

@@ -1,0 +1,322 @@
+"""Asks every node that listens, again and again, whether it is there.
+
+One engine does it (see `leading`). Each node has its own next moment, drawn at random around the
+interval, so that ten thousand do not come due together; at most so many are asked at one time. A
+node becomes ready by an answer in its own name and nothing else; a few silences in a row make it
+unreachable, with the reason. One that has enrolled and not been ready yet is asked more often,
+since somebody is waiting for it.
+
+When this engine takes the work up, every node that was ready is unreachable until it answers:
+nobody has heard it since the start.
+
+Known limit: with more nodes than the places can serve in an interval, the interval stretches.
+"""
+
+import asyncio
+import dataclasses
+import datetime
+import functools
+import heapq
+import logging
+import random
+from typing import Final, Protocol
+
+from platform_server.nodes import asking, configured, leading, liveness, registry, roster, states
+from platform_server.store import contract
+from runtime_kit import clock as clock_kit
+from wire_protocol import ids, versions
+
+_LOG = logging.getLogger(__name__)
+
+LEASE: Final = "probe"
+TICK_SECONDS: Final = 0.25
+FOLLOW_SECONDS: Final = 1.0
+READ_ALL_SECONDS: Final = 300.0
+SEEN_SECONDS: Final = 30.0  # how late `last_seen_at` in the store may be
+SEEN_BATCH: Final = 200
+EAGER_SECONDS: Final = 1.0
+EAGER_FOR: Final = datetime.timedelta(minutes=15)  # as long as a slow first boot
+_SPREAD_SECONDS: Final = 0.01  # after a start: a hundred nodes a second, or the interval
+
+
+class Asker(Protocol):
+    """Asks one node; `asking.Asker` over the network, a fake in tests."""
+
+    async def ask(
+        self, target: asking.Target, *, timeout_s: float, trusted: bool = False
+    ) -> asking.Heard:
+        """The answer; raises `asking.NoAnswer`."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often, how patiently, how many at once."""
+
+    interval_seconds: float = 15.0
+    timeout_seconds: float = 5.0
+    concurrency: int = 32
+    failures: int = 2
+
+
+@dataclasses.dataclass(slots=True)
+class _Watched:
+    entry: roster.Entry
+    state: states.State
+    turn: int = 0  # which scheduling of this node is the valid one
+    misses: int = 0
+    reason: str | None = None
+    being_asked: bool = False
+
+
+class Prober:
+    """The probe of one engine."""
+
+    def __init__(
+        self,
+        store: contract.Store,
+        *,
+        asker: Asker,
+        operators: configured.ConfiguredNodes,
+        pace: Pace,
+        clock: clock_kit.Clock,
+        chance: random.Random,
+    ) -> None:
+        self._store = store
+        self._asker = asker
+        self._operators = operators
+        self._pace = pace
+        self._clock = clock
+        self._chance = chance
+        self._watched: dict[ids.NodeId, _Watched] = {}
+        self._due: list[tuple[float, int, ids.NodeId]] = []
+        self._seen_event = 0
+        self._still_there: dict[ids.NodeId, liveness.Report] = {}
+        self._learned: dict[str, configured.Learned] = {}
+        self._learned_changed = False
+        self._leads = False
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Probes for ever. For a supervised task; ends only when cancelled."""
+        lease = leading.Leading(self._store, name=LEASE, clock=self._clock)
+        follow = read_all = seen = 0.0
+        try:
+            while True:
+                try:
+                    now = self._clock.monotonic()
+                    if not await lease.holds():
+                        self._stand_down()
+                    elif not self._leads:
+                        await self._take_up()
+                        follow, read_all, seen = now, now + READ_ALL_SECONDS, now
+                    else:
+                        if now >= read_all:
+                            await self._read_all()
+                            read_all = now + READ_ALL_SECONDS
+                        if now >= follow:
+                            await self._follow()
+                            follow = now + FOLLOW_SECONDS
+                        if now - seen >= SEEN_SECONDS:
+                            await self.flush()
+                            seen = now
+                        self._ask_due()
+                except contract.StoreError as fault:
+                    _LOG.warning("The probe cannot use the store", extra={"reason": str(fault)})
+                await self._clock.sleep(TICK_SECONDS)
+        finally:
+            self._stand_down()
+
+    async def flush(self) -> None:
+        """Writes that nodes went on answering, a batch a transaction."""
+        reports, self._still_there = list(self._still_there.values()), {}
+        for start in range(0, len(reports), SEEN_BATCH):
+            batch = reports[start : start + SEEN_BATCH]
+            await self._store.transact(functools.partial(liveness.write_seen, reports=batch))
+        if self._learned_changed:
+            self._learned_changed = False
+            learned = dict(self._learned)
+            await self._store.transact(lambda tx: configured.write_learned(tx, learned=learned))
+
+    def _stand_down(self) -> None:
+        self._leads = False
+        for task in self._asking:
+            task.cancel()
+        self._watched.clear()
+        self._due.clear()
+        self._still_there.clear()
+
+    async def _take_up(self) -> None:
+        forgotten = await self._store.transact(registry.forget_answers)
+        await self._read_all()
+        self._learned = {
+            node_id: configured.Learned(
+                state=states.State.UNREACHABLE.value, reason="not-heard-since-start"
+            )
+            for node_id in self._operators.nodes
+        }
+        self._learned_changed = bool(self._learned)
+        await self.flush()
+        self._leads = True
+        _LOG.info(
+            "The probe begins",
+            extra={"nodes": len(self._watched), "were_ready": len(forgotten)},
+        )
+
+    async def _read_all(self) -> None:
+        entries, self._seen_event = await self._store.read(
+            lambda tx: roster.read_all(tx, operators=self._operators)
+        )
+        for node_id in self._watched.keys() - entries.keys():
+            del self._watched[node_id]
+        spread = min(self._pace.interval_seconds, len(entries) * _SPREAD_SECONDS)
+        for entry in entries.values():
+            self._watch(entry, within=spread)
+
+    async def _follow(self) -> None:
+        followed = await self._store.read(
+            lambda tx: roster.follow(tx, seen=self._seen_event, operators=self._operators)
+        )
+        self._seen_event = followed.seen
+        for node_id in followed.gone:
+            self._watched.pop(node_id, None)
+        for entry in followed.changed:
+            self._watch(entry, within=0.0)
+
+    def _watch(self, entry: roster.Entry, *, within: float) -> None:
+        node_id = entry.target.node_id
+        known = self._watched.get(node_id)
+        if known is not None and known.entry.target == entry.target:
+            return
+        turn = 0 if known is None else known.turn + 1
+        self._watched[node_id] = _Watched(entry=entry, state=entry.state, turn=turn)
+        self._schedule(node_id, after=self._chance.uniform(0, within))
+
+    def _schedule(self, node_id: ids.NodeId, *, after: float) -> None:
+        watched = self._watched[node_id]
+        heapq.heappush(self._due, (self._clock.monotonic() + after, watched.turn, node_id))
+
+    def _ask_due(self) -> None:
+        now = self._clock.monotonic()
+        while self._due and self._due[0][0] <= now and len(self._asking) < self._pace.concurrency:
+            _, turn, node_id = heapq.heappop(self._due)
+            watched = self._watched.get(node_id)
+            if watched is None or watched.turn != turn or watched.being_asked:
+                continue
+            watched.being_asked = True
+            task = asyncio.create_task(self._ask(watched), name=f"probe {node_id}")
+            self._asking.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._asking.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            _LOG.error("A probe met a fault of ours", exc_info=fault)
+        if self._leads:
+            self._ask_due()  # a place is free: nobody has to wait for the next tick
+
+    async def _ask(self, watched: _Watched) -> None:
+        try:
+            report = await self._question(watched.entry)
+            await self._take(watched, report=report)
+        except contract.StoreError as fault:
+            _LOG.warning("A probe's news was not written", extra={"reason": str(fault)})
+        finally:
+            watched.being_asked = False
+            node_id = watched.entry.target.node_id
+            if self._watched.get(node_id) is watched:
+                self._schedule(node_id, after=self._pause(watched))
+
+    async def _question(self, entry: roster.Entry) -> liveness.Report:
+        try:
+            heard = await self._asker.ask(
+                entry.target, timeout_s=self._pace.timeout_seconds, trusted=entry.is_configured
+            )
+        except asking.NoAnswer as fault:
+            return liveness.Report(entry=entry, event=states.Event.MISS, reason=fault.reason)
+        if not heard.is_from(entry.target.node_id):
+            return liveness.Report(
+                entry=entry, event=states.Event.CONFLICT, reason="answers-as-another-node"
+            )
+        return liveness.Report(
+            entry=entry,
+            event=states.Event.ANSWER,
+            version=_well_formed(heard.health.version),
+            answered_at=heard.at,
+            clock_offset_ms=heard.clock_offset_ms,
+        )
+
+    async def _take(self, watched: _Watched, *, report: liveness.Report) -> None:
+        """Decides what the news means, and writes it if it means anything."""
+        if report.event is states.Event.ANSWER:
+            watched.misses = 0
+        else:
+            watched.misses += 1
+            enough = watched.misses >= self._pace.failures
+            if watched.state is states.State.READY and not enough:
+                return
+        if report.entry.is_configured:
+            self._take_configured(watched, report=report)
+            return
+        after = states.find_after(watched.state, report.event)
+        if after is watched.state and report.reason == watched.reason:
+            if report.event is states.Event.ANSWER:
+                self._still_there[report.entry.target.node_id] = report
+            return
+        now = self._clock.now()
+        stands = await self._store.transact(
+            lambda tx: liveness.write_change(tx, report=report, now=now)
+        )
+        if stands is None:
+            return
+        if stands is not watched.state:
+            _LOG.info(
+                "A node's state changed",
+                extra={
+                    "node_id": report.entry.target.node_id,
+                    "state": stands.value,
+                    "reason": report.reason,
+                },
+            )
+        watched.state, watched.reason = stands, report.reason
+
+    def _take_configured(self, watched: _Watched, *, report: liveness.Report) -> None:
+        node_id = report.entry.target.node_id
+        before = self._learned.get(node_id)
+        if report.event is states.Event.ANSWER and report.answered_at is not None:
+            watched.state = states.State.READY
+            fresh = configured.Learned(
+                state=states.State.READY.value,
+                version=report.version,
+                last_seen_at=clock_kit.to_micros(report.answered_at),
+                clock_offset_ms=report.clock_offset_ms,
+            )
+        else:
+            watched.state = states.find_after(watched.state, report.event) or watched.state
+            fresh = dataclasses.replace(
+                before or configured.Learned(state=watched.state.value),
+                state=watched.state.value,
+                reason=report.reason,
+            )
+        self._learned[node_id] = fresh
+        self._learned_changed = True
+
+    def _pause(self, watched: _Watched) -> float:
+        """The wait until the next question: half to one and a half of the interval."""
+        interval = self._pace.interval_seconds
+        enrolled_at = watched.entry.enrolled_at
+        if (
+            watched.state is states.State.ENROLLED
+            and enrolled_at is not None
+            and self._clock.now() - enrolled_at < EAGER_FOR
+        ):
+            interval = min(interval, EAGER_SECONDS)
+        return interval * self._chance.uniform(0.5, 1.5)
+
+
+def _well_formed(version: str) -> str:
+    try:
+        versions.parse(version)
+    except ValueError:
+        return "unknown"
+    return version
