@@ -20,8 +20,7 @@ STATEMENTS = (
     "SELECT name FROM platform_values WHERE name = ?",
     "INSERT INTO platform_values (name, value) VALUES (?, 'pending')",
     "UPDATE platform_values SET value = 'consumed' WHERE name = ? AND value = 'pending'",
-    "INSERT INTO enrollment_attempts (outcome, reason, first_at, last_at)"
-    " VALUES ('enrolled', ?, 1, 1)",
+    "INSERT INTO failure_counters (bucket, window_start, count) VALUES (?, 1, 1)",
     "SELECT value FROM platform_values WHERE name = ? AND value = 'consumed'",
     "INSERT INTO certificates (name, certificate_pem, not_after, updated_at) VALUES (?, 'c', 1, 1)",
     "SELECT name FROM certificates WHERE name = ?",

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextvars
+import functools
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -131,6 +133,53 @@ async def test_the_conditional_write_says_whether_it_won(store: contract.Store) 
 
     won = await asyncio.gather(*[store.transact(redeem) for _ in range(50)])
     assert sum(won) == 1
+
+
+async def test_of_two_engines_on_one_store_one_wins_each_round(store_url: str) -> None:
+    engines = [await opening.open_store(store_url) for _ in range(2)]
+
+    async def redeem(tx: contract.Tx, *, name: str) -> bool:
+        won = await tx.execute(
+            "UPDATE platform_values SET value = 'consumed' WHERE name = ? AND value = 'pending'",
+            name,
+        )
+        await tx.lock_append()
+        row = await tx.fetch_one("SELECT MAX(seq) AS seq FROM events")
+        assert row is not None
+        await tx.execute(
+            "INSERT INTO events (seq, at, kind, subject) VALUES (?, 1, ?, ?)",
+            *((row["seq"] or 0) + 1, "won" if won else "lost", name),
+        )
+        return won == 1
+
+    for number in range(10):
+        name = f"token-{number}"
+        await engines[0].transact(inserting(name, "pending"))
+        results = await asyncio.gather(
+            *[engine.transact(functools.partial(redeem, name=name)) for engine in engines * 10]
+        )
+        assert sum(results) == 1
+    await asyncio.gather(*[engine.close() for engine in engines])
+
+
+async def test_a_nul_character_is_refused_by_postgresql_as_a_value(postgres_url: str) -> None:
+    store = await opening.open_store(postgres_url)
+    with pytest.raises(contract.StoreInvalid):
+        await store.transact(inserting("a\0b"))
+    await store.close()
+
+
+async def test_a_work_function_that_awaits_something_else_is_told_so(tmp_path: Path) -> None:
+    store = await opening.open_store(f"sqlite://{tmp_path}/enlist.db")
+
+    async def work(tx: contract.Tx) -> None:
+        await inserting("a")(tx)
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="other than its transaction"):
+        await store.transact(work)
+    assert await names(store) == []
+    await store.close()
 
 
 async def test_returning_gives_the_row_and_writes_it(store: contract.Store) -> None:
