@@ -68,12 +68,20 @@ async def build(
     meter = measures.Meter()
     served = [
         *api_tokens.served(),
+        *audit_log.served(),
+        *event_stream.served(
+            event_stream.EventStream(
+                most=settings.api.event_readers, draining=draining, meter=meter
+            )
+        ),
+        *master_key.served(engine),
         *health.served(
             readiness=health.Readiness([_store_check(store)]),
             gatherer=measures.Gatherer(meter),
-            openapi=lambda: b"{}",
+            openapi=lambda: described,
         ),
     ]
+    described = openapi.document(served)
     gate = doors.Gate(
         store,
         clock=clock,

@@ -4,6 +4,7 @@ Readers (server-sent events today, webhooks later) resume from a number. The app
 numbers appear in order: a reader that has seen 7 will never find a 6 later.
 """
 
+import dataclasses
 import datetime
 import json
 from collections.abc import Mapping
@@ -48,3 +49,39 @@ async def append(
         text,
     )
     return seq
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event as it was written."""
+
+    seq: int
+    at: datetime.datetime
+    kind: str
+    subject: str
+    infra: str
+    data: Mapping[str, Any]
+
+
+async def read_after(
+    tx: contract.Tx, *, after: int, infra: str | None, limit: int
+) -> tuple[list[Event], int]:
+    """Events behind a number, oldest first, and the number up to which this looked."""
+    rows = await tx.fetch_all(
+        "SELECT seq, at, kind, subject, infra, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
+        after,
+        limit,
+    )
+    found = [
+        Event(
+            seq=int(row["seq"]),
+            at=clock.from_micros(row["at"]),
+            kind=row["kind"],
+            subject=row["subject"],
+            infra=row["infra"],
+            data=json.loads(row["data"]),
+        )
+        for row in rows
+        if infra is None or row["infra"] == infra
+    ]
+    return found, int(rows[-1]["seq"]) if rows else after

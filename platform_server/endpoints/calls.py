@@ -6,7 +6,7 @@ rolls back and gives the list of changes instead. Reading the clock goes through
 
 import dataclasses
 import datetime
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import pydantic
@@ -46,7 +46,7 @@ class Reply:
 class Stream:
     """An answer sent piece by piece until its end or until the caller leaves."""
 
-    parts: AsyncIterator[bytes]
+    parts: AsyncGenerator[bytes, None]
     media_type: str
 
 

@@ -7,6 +7,7 @@ the caller and his permission are known.
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import socket
@@ -350,13 +351,18 @@ async def _write_stream(
     response = web.StreamResponse(
         status=200, headers=_headers(request_id, media_type=answer.media_type)
     )
-    await response.prepare(request)
     try:
-        async for part in answer.parts:
-            await response.write(part)
+        await response.prepare(request)
+        async with contextlib.aclosing(answer.parts) as parts:
+            async for part in parts:
+                await response.write(part)
         await response.write_eof()
     except ConnectionResetError:
         _LOG.debug("A reader left", extra={"request_id": request_id})
+    except contract.StoreError as fault:
+        # the head is out: all that is left is to end the stream, and the reader resumes
+        _LOG.warning("A stream ends early", extra={"reason": str(fault)})
+        response.force_close()
     return response
 
 

@@ -7,6 +7,7 @@ its primary key and one waits for the other on either store.
 
 import hashlib
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from runtime_kit import clock as clock_kit
 from wire_protocol import admin
 
 KEEP_SECONDS: Final = 24 * 3600
-MAX_KEY: Final = 128
+KEY_PATTERN: Final = "^[!-~]{1,128}$"
 _SHOWN_ONCE: Final = "token-already-shown"
 
 Work = Callable[[contract.Tx], Awaitable[calls.Changed]]
@@ -138,9 +139,10 @@ def read_key(text: str | None) -> str | None:
     """The header `Idempotency-Key`; raises `Refusal` when it is out of shape."""
     if text is None:
         return None
-    if not 1 <= len(text) <= MAX_KEY or not text.isascii() or not text.isprintable():
+    if not re.fullmatch(KEY_PATTERN, text):
         raise refusals.invalid(
-            "Idempotency-Key", f"Idempotency-Key is 1 to {MAX_KEY} printable ASCII characters."
+            "Idempotency-Key",
+            "Idempotency-Key is 1 to 128 printable ASCII characters without blanks.",
         )
     return text
 

@@ -60,6 +60,15 @@ class LabelledPageQuery(PageQuery):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """A request header that a route reads."""
+
+    name: str
+    text: str
+    pattern: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """One route.
 
@@ -80,6 +89,7 @@ class Route:
     request: type[pydantic.BaseModel] | None = None
     query: type[pydantic.BaseModel] = NoQuery
     parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    headers: tuple[Header, ...] = ()
     changes: bool = False
     secret_fields: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 Usually one line; two while the master key is being changed. 0600, made once, replaced whole.
 """
 
+import os
 import pathlib
 import re
 from collections.abc import Sequence
@@ -51,6 +52,11 @@ def replace(path: pathlib.Path, keys: Sequence[envelope.KeyEncryptionKey]) -> No
         private_files.write_private(path, _content(keys))
     except OSError as fault:
         raise Unusable(f"The master key {path} cannot be replaced: {fault}") from None
+
+
+def is_replaceable(path: pathlib.Path) -> bool:
+    """Whether this process may put another file in its place (a credential of systemd, no)."""
+    return os.access(path.parent, os.W_OK) and not os.statvfs(path.parent).f_flag & os.ST_RDONLY
 
 
 def _content(keys: Sequence[envelope.KeyEncryptionKey]) -> bytes:
