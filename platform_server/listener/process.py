@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import resource
 import signal
 import socket
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from runtime_kit.http1 import limits, pool, server
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LOOK_S = 0.1
+_SPARE_DESCRIPTORS = 128
 _TALLY_S = 60.0
 
 
@@ -53,7 +55,17 @@ def run(settings: Settings) -> None:
     _end_with_parent()
     if os.getppid() != parent:
         raise CannotStart("Whoever started the listener is gone")
+    _allow_descriptors(settings.limits.sockets)
     uvloop.run(_serve(settings))
+
+
+def _allow_descriptors(sockets: int) -> None:
+    """Each socket may need a second descriptor towards the engine; many systems start with 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * sockets + _SPARE_DESCRIPTORS
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _end_with_parent() -> None:

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -110,6 +111,13 @@ class Listener:
         aside = self.tls_file.with_suffix(".new")
         new.write(aside)
         aside.rename(self.tls_file)
+
+
+def allow_descriptors(number: int) -> None:
+    """Let this process hold that many sockets; many systems start with 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < number:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(number, hard), hard))
 
 
 def bound(host: str = "127.0.0.1") -> socket.socket:
