@@ -13,10 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from platform_server.app import api_tls, certificates, data_dir, failures, housekeeping, orders
 from platform_server.endpoints import (
     api_tokens,
+    audit_log,
     doors,
+    event_stream,
     health,
     http_door,
+    master_key,
     measures,
+    openapi,
     router,
     routes,
 )
