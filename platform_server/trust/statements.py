@@ -145,10 +145,16 @@ async def ensure_platform_id(tx: contract.Tx) -> ids.PlatformId:
         _PLATFORM_ID,
         _new_platform_id(),
     )
-    row = await tx.fetch_one("SELECT value FROM platform_values WHERE name = ?", _PLATFORM_ID)
-    if row is None:
+    found = await find_platform_id(tx)
+    if found is None:
         raise AssertionError("The platform id that was just written is not there.")
-    return ids.PlatformId(row["value"])
+    return found
+
+
+async def find_platform_id(tx: contract.Tx) -> ids.PlatformId | None:
+    """This Platform's id, or None before its first statement."""
+    row = await tx.fetch_one("SELECT value FROM platform_values WHERE name = ?", _PLATFORM_ID)
+    return None if row is None else ids.PlatformId(row["value"])
 
 
 def _new_platform_id() -> str:
