@@ -144,7 +144,8 @@ class ImaginaryPlatform:
         self.enrollments: dict[str, Enrollment] = {}
         self.faults: list[Fault] = []
         self.asked: list[tuple[str, bytes]] = []
-        self.dials_agents = True
+        self.dial_port: int | None = None
+        self.loses_answers = 0
         self._server: server.Server | None = None
 
     @property
@@ -274,10 +275,20 @@ class ImaginaryPlatform:
             try:
                 return await self.faults.pop(0)()
             except Cut:
-                assert self._server is not None
-                for connection in list(self._server._open):
-                    connection.abort()
-                return messages.Response(status=500)
+                return self._cut()
+        answered = await self._route(request)
+        if self.loses_answers:
+            self.loses_answers -= 1
+            return self._cut()
+        return answered
+
+    def _cut(self) -> messages.Response:
+        assert self._server is not None
+        for connection in list(self._server._open):
+            connection.abort()
+        return messages.Response(status=500)  # nobody reads it any more
+
+    async def _route(self, request: messages.Request) -> messages.Response:
         if request.method == "POST" and request.target == product.ENROLL_PATH.encode():
             return await self._enroll(json.loads(request.body))
         if request.method == "POST" and request.target == product.TRUST_PATH.encode():
@@ -305,13 +316,15 @@ class ImaginaryPlatform:
             "generation": found.generation,
             "gateway_url": None,
         }
-        if "url" in body and self.dials_agents:
+        if "url" in body:
             document |= await self._dial(agent_url.parse(body["url"]), pin=pin)
         return self._json(201 if first else 200, document)
 
     async def _dial(self, url: agent_url.AgentUrl, *, pin: pins.Pin) -> dict[str, Any]:
         try:
-            status, body = await self.ask_agent(url.port, client=self.client_certificate())
+            status, body = await self.ask_agent(
+                self.dial_port or url.port, client=self.client_certificate()
+            )
             said = health.parse(body)
         except (OSError, TimeoutError, ValueError) as error:
             return {"reachable": False, "reachable_reason": str(error) or type(error).__name__}
