@@ -12,12 +12,11 @@ Known limit: `sslmode` and passwords follow libpq's rules in the URL; over a net
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import asyncpg
 
-from platform_server.store import contract, migrations, placeholders
+from platform_server.store import contract, migrations, postgres_tx
 from runtime_kit import crash_points, retry
 
 T = TypeVar("T")
@@ -44,129 +43,9 @@ AFTER_COMMIT = crash_points.declare(
     "store.after-postgres-commit", story="PostgreSQL has committed, nobody has been answered."
 )
 
-_APPEND_LOCK = "append"
-
-_AGAIN = (
-    asyncpg.SerializationError,
-    asyncpg.DeadlockDetectedError,
-)
-_GONE = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    # What asyncpg says when the server ended the session between two statements.
-    asyncpg.InternalClientError,
-    OSError,
-)
-_KINDS: tuple[tuple[tuple[type[Exception], ...], type[contract.StoreError]], ...] = (
-    (
-        (asyncpg.DiskFullError, asyncpg.OutOfMemoryError, asyncpg.PostgresIOError),
-        contract.StoreFull,
-    ),
-    (
-        (
-            *_AGAIN,
-            asyncpg.LockNotAvailableError,
-            asyncpg.QueryCanceledError,
-            asyncpg.TooManyConnectionsError,
-            asyncpg.CannotConnectNowError,
-            TimeoutError,
-        ),
-        contract.StoreBusy,
-    ),
-    ((asyncpg.IntegrityConstraintViolationError,), contract.StoreConflict),
-    ((asyncpg.DataError, asyncpg.exceptions.UnsupportedClientFeatureError), contract.StoreInvalid),
-    ((UnicodeEncodeError, OverflowError), contract.StoreInvalid),
-)
-
 
 class _Again(Exception):
     """The transaction may be run once more; the cause says why."""
-
-
-def translate(error: Exception) -> contract.StoreError:
-    """Our error for one of asyncpg's; the caller raises it from the original."""
-    for foreign, kind in _KINDS:
-        if isinstance(error, foreign):
-            return kind(f"{(kind.__doc__ or '').rstrip('.')} ({type(error).__name__}).")
-    if isinstance(error, (*_GONE, asyncpg.InterfaceError)):
-        return contract.StoreUnreachable(
-            f"PostgreSQL cannot be reached ({type(error).__name__}): check that it runs."
-        )
-    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
-        return contract.StoreUnreachable(
-            "PostgreSQL does not accept the account of --database-url: check user and password."
-        )
-    if isinstance(error, asyncpg.InvalidCatalogNameError):
-        return contract.StoreUnreachable(
-            "The database of --database-url does not exist: create it (CREATE DATABASE)."
-        )
-    if isinstance(error, asyncpg.ReadOnlySQLTransactionError | asyncpg.InsufficientPrivilegeError):
-        return contract.StoreUnreachable(
-            f"PostgreSQL does not let Enlist write ({error}): check the server and its rights."
-        )
-    return contract.StoreError(f"The store refused a statement: {error}")
-
-
-class PostgresTx:
-    """The transaction of one work function on one connection."""
-
-    __slots__ = ("_connection", "cause", "failure")
-
-    dialect = contract.Dialect.POSTGRESQL
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self.failure: contract.StoreError | None = None
-        self.cause: Exception | None = None
-
-    async def execute(self, sql: str, *values: object) -> int:
-        """Run a statement; how many rows it changed."""
-        with self._translating():
-            status: str = await self._connection.execute(placeholders.numbered(sql), *values)
-        count = status.rpartition(" ")[2]
-        return int(count) if count.isdigit() and not status.startswith("SELECT") else 0
-
-    async def fetch_one(self, sql: str, *values: object) -> contract.Row | None:
-        """The first row, or None."""
-        with self._translating():
-            return cast(
-                "contract.Row | None",
-                await self._connection.fetchrow(placeholders.numbered(sql), *values),
-            )
-
-    async def fetch_all(self, sql: str, *values: object) -> Sequence[contract.Row]:
-        """All rows."""
-        with self._translating():
-            return cast(
-                "Sequence[contract.Row]",
-                await self._connection.fetch(placeholders.numbered(sql), *values),
-            )
-
-    async def lock(self, name: str) -> None:
-        """Hold the advisory lock of this name until the transaction ends."""
-        await self.fetch_one(
-            "SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", f"enlist:{name}"
-        )
-
-    async def lock_append(self) -> None:
-        """Hold the lock of the append-only tables until the transaction ends."""
-        await self.lock(_APPEND_LOCK)
-
-    @contextlib.contextmanager
-    def _translating(self) -> Iterator[None]:
-        if self.failure is not None:
-            raise self.failure
-        try:
-            yield
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, *_FOREIGN) as error:
-            self.cause = error
-            self.failure = translate(error)
-            raise self.failure from error
-
-
-_FOREIGN = (OSError, UnicodeEncodeError, OverflowError, asyncpg.InternalClientError)
 
 
 class PostgresStore:
@@ -248,7 +127,7 @@ class PostgresStore:
                 cause = cast("Exception", again.__cause__)
                 pause = next(waits, None)
                 if pause is None:
-                    raise translate(cause) from cause
+                    raise postgres_tx.translate(cause) from cause
             await asyncio.sleep(pause)
 
     async def _once(self, work: contract.Work[T], *, begin: str, keep: bool) -> T:
@@ -276,21 +155,21 @@ class PostgresStore:
     async def _acquire(self) -> Any:
         try:
             return await self._pool.acquire(timeout=self._busy_seconds)
-        except _GONE as error:
+        except postgres_tx.GONE as error:
             if isinstance(error, TimeoutError):
-                raise translate(error) from error
+                raise postgres_tx.translate(error) from error
             raise _Again from error
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise translate(error) from error
+            raise postgres_tx.translate(error) from error
 
     async def _on(self, connection: Any, work: contract.Work[T], *, begin: str, keep: bool) -> T:
-        tx = PostgresTx(connection)
+        tx = postgres_tx.PostgresTx(connection)
         try:
             await tx.execute(begin)
             value = await work(tx)
         except contract.StoreError:
             if self._worth_repeating(connection, tx.cause):
-                if not isinstance(tx.cause, _AGAIN):
+                if not isinstance(tx.cause, postgres_tx.LOST_RACE):
                     _drop(connection)
                 raise _Again from tx.cause
             raise
@@ -306,7 +185,7 @@ class PostgresStore:
         """Whether nothing was committed and another try may fare better."""
         if isinstance(cause, TimeoutError):
             return False
-        return isinstance(cause, (*_AGAIN, *_GONE)) or (
+        return isinstance(cause, (*postgres_tx.LOST_RACE, *postgres_tx.GONE)) or (
             isinstance(cause, asyncpg.InterfaceError) and _is_lost(connection)
         )
 
@@ -314,15 +193,15 @@ class PostgresStore:
         crash_points.reach(BEFORE_COMMIT)
         try:
             said = await connection.execute("COMMIT")
-        except _AGAIN as error:
+        except postgres_tx.LOST_RACE as error:
             raise _Again from error
-        except (*_GONE, asyncpg.InterfaceError) as error:
+        except (*postgres_tx.GONE, asyncpg.InterfaceError) as error:
             raise contract.StoreUnreachable(
                 "PostgreSQL was lost during a commit: whether the change was written is "
                 "unknown, asking again is safe."
             ) from error
         except asyncpg.PostgresError as error:
-            raise translate(error) from error
+            raise postgres_tx.translate(error) from error
         if said != "COMMIT":
             raise contract.StoreError(f"PostgreSQL answered {said} to a commit.")
         crash_points.reach(AFTER_COMMIT)
@@ -356,7 +235,7 @@ async def connect(url: str, *, busy_seconds: float) -> PostgresStore:
             "--database-url is no PostgreSQL URL: see the docs for its form."
         ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-        raise translate(error) from error
+        raise postgres_tx.translate(error) from error
     store = PostgresStore(pool, busy_seconds=busy_seconds)
     try:
         await store.read(_check_server)

@@ -6,7 +6,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from platform_server.store import contract, opening, postgres, sqlite_files
+from platform_server.store import contract, opening, postgres_tx, sqlite_files
 
 PATH = Path("/nonexistent/enlist.db")
 
@@ -56,7 +56,7 @@ def test_sqlite_errors(error: Exception, kind: type[contract.StoreError]) -> Non
 
 @pytest.mark.parametrize(("error", "kind"), POSTGRES.values(), ids=POSTGRES.keys())
 def test_postgres_errors(error: Exception, kind: type[contract.StoreError]) -> None:
-    translated = postgres.translate(error)
+    translated = postgres_tx.translate(error)
     assert type(translated) is kind
     assert len(str(translated)) > 20
 
