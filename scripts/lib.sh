@@ -5,6 +5,7 @@
 # Known limit: packages are installed with apt-get alone (Debian 12/13, Ubuntu 24.04); elsewhere the
 # scripts say what is missing and go on where they can.
 
+shopt -s inherit_errexit
 # The same in every locale and under every umask of the caller.
 export LC_ALL=C.UTF-8
 umask 022
