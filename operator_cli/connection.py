@@ -87,7 +87,7 @@ def change(call: calls.Call[Any], *, question: str | None = None) -> Any:
 def confirm(question: str) -> None:
     """Asks on a terminal; without one, or with `--yes`, goes on."""
     options = global_options.current()
-    if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if options.yes or not _on_terminal():
         return
     if not click.confirm(question, err=True):
         raise click.UsageError("Nothing was changed.")
@@ -134,6 +134,10 @@ def read_secret(place: str, *, what: str) -> str:
     if not text or len(raw) > _MAX_SECRET_BYTES:
         raise click.UsageError(f"{place} does not hold a {what}.")
     return text
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _token(options: global_options.Options, *, context: contexts.Context | None) -> str | None:

@@ -44,7 +44,7 @@ def run(arguments: Sequence[str], *, table: Mapping[str, tuple[str, str]]) -> in
 
 
 def _width() -> int:
-    """Columns for help texts. click asks shutil, whose loading is a twentieth of `enlist --help`."""
+    """Columns for help texts; click asks shutil, whose loading is a twentieth of the start."""
     try:
         columns = int(os.environ.get("COLUMNS") or os.get_terminal_size().columns)
     except (OSError, ValueError):

@@ -54,6 +54,7 @@ class StandIn:
         self.seen: list[Seen] = []
         self.faults: list[Callable[[httpx.Request], httpx.Response]] = []
         self.page = page
+        self.endings = 1_000_000  # how many streams of events end before the token does
         self._kept: dict[str, Answer] = {}
 
     def add_node(self, node_id: str, **fields: Any) -> admin.Node:
@@ -75,6 +76,9 @@ class StandIn:
         if self.faults:
             return self.faults.pop(0)(request)
         if seen.path == "/events":
+            self.endings -= 1
+            if self.endings < 0:
+                return problem(problems.Problem(code="not-permitted", detail="The token ended."))
             return response(200, self._stream(seen))
         try:
             status, body = self._once(seen)
@@ -360,6 +364,20 @@ def event(seq: int, kind: str = "node.ready") -> admin.Event:
     return admin.Event(
         seq=seq, at=NOW, kind=kind, subject="web-1", infra="default", data={"a": "b"}
     )
+
+
+def attempt(**fields: Any) -> admin.EnrollmentAttempt:
+    """A line of the log of attempts."""
+    usual: dict[str, Any] = {
+        "outcome": "refused",
+        "reason": "token-unknown",
+        "node_id": "web-1",
+        "version": None,
+        "count": 3,
+        "first_at": NOW,
+        "last_at": NOW,
+    }
+    return admin.EnrollmentAttempt(**{**usual, **fields})
 
 
 def entry(seq: int, **fields: Any) -> admin.ActionEntry:
