@@ -6,15 +6,25 @@ share one fate (runtime_kit.supervise).
 
 import asyncio
 import dataclasses
-import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
-from platform_server.app import api_tls, certificates, data_dir, failures, housekeeping, orders
+from platform_server.app import (
+    api_tls,
+    certificates,
+    data_dir,
+    enrolling,
+    failures,
+    housekeeping,
+    orders,
+)
 from platform_server.endpoints import (
+    access_table,
     api_tokens,
     audit_log,
     doors,
+    enroll_server,
     event_stream,
     health,
     http_door,
@@ -22,16 +32,17 @@ from platform_server.endpoints import (
     measures,
     openapi,
     router,
-    routes,
 )
 from platform_server.sealing import envelope, key_file, rotation
 from platform_server.settings import groups
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 from runtime_kit import supervise
+from runtime_kit.http1 import limits as http1_limits
+from runtime_kit.http1 import server as http1_server
 from wire_protocol import admin, problems, product
 
-_LOG = logging.getLogger(__name__)
+_LISTENER_IDLE_SECONDS: Final = 75.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +50,7 @@ class Parts:
     """A built engine."""
 
     servers: Mapping[doors.Door, http_door.Server]
+    enroll_server: http1_server.Server
     api_tls: api_tls.ApiTls | None
     tasks: Mapping[str, supervise.Work]
     close: Callable[[], Awaitable[None]]
@@ -69,8 +81,16 @@ async def build(
         store, given=given, settings=settings, keyring=keyring, clock=clock
     )
     await kept.ensure()
+    try:
+        taking = await enrolling.build(
+            given, settings=settings, store=store, keyring=keyring, clock=clock, kept=kept
+        )
+    except ValueError as fault:
+        raise failures.CannotStart(str(fault), exit_code=problems.Exit.INVALID) from fault
     meter = measures.Meter()
     served = [
+        *taking.operator_routes,
+        *taking.anonymous_routes,
         *api_tokens.served(),
         *audit_log.served(),
         *event_stream.served(
@@ -85,6 +105,9 @@ async def build(
             openapi=lambda: described,
         ),
     ]
+    access_table.require_complete(frozenset(route.key for route in served))
+    if not settings.dispatch_enabled:
+        served = [route for route in served if route not in taking.anonymous_routes]
     described = openapi.document(served)
     gate = doors.Gate(
         store,
@@ -92,52 +115,57 @@ async def build(
         own_uid=os.geteuid(),
         trusted_proxies=settings.enrollment.trusted_proxies,
     )
-    enroll_paths = (product.ENROLL_PATH, product.TRUST_PATH)
-    everything = [
-        route for route in served if route.path not in enroll_paths or settings.dispatch_enabled
-    ]
-    at_the_door = [route for route in served if route.path in enroll_paths]
 
-    def server(door: doors.Door, chosen: list[routes.Route]) -> http_door.Server:
+    def server(door: doors.Door) -> http_door.Server:
         return http_door.Server(
             http_door.HttpDoor(
-                router.Router(chosen),
+                router.Router(served),
                 door=door,
                 gate=gate,
                 store=store,
                 settings=settings,
                 clock=clock,
                 meter=meter,
-                body_bytes=settings.enrollment.body_bytes
-                if door is doors.Door.ENROLL
-                else settings.api.body_bytes,
             ),
-            connections=settings.api.connections
-            if door is doors.Door.API
-            else settings.enrollment.connections * settings.enrollment.workers * 2 + 64,
+            connections=settings.api.connections,
             draining=draining,
         )
 
     keeper = housekeeping.Housekeeper(store, clock=clock, settings=settings, engine=engine)
 
     async def close() -> None:
+        taking.forget()
         await keeper.withdraw()
 
     return Parts(
-        servers={
-            doors.Door.LOCAL: server(doors.Door.LOCAL, everything),
-            doors.Door.API: server(doors.Door.API, everything),
-            doors.Door.ENROLL: server(doors.Door.ENROLL, at_the_door),
-        },
+        servers={door: server(door) for door in doors.Door},
+        enroll_server=_enroll_server(taking.socket_door, settings=settings),
         api_tls=kept.api_tls,
         tasks={
             "certificates": kept.keep,
             "master-key": keeper.keep_master_key,
             "purge": keeper.keep_purging,
+            **taking.tasks,
         },
         close=close,
         ready=orders.Ready(
             version=product.VERSION, pins=kept.enrollment_pins, api_pins=kept.api_pins
+        ),
+    )
+
+
+def _enroll_server(
+    door: enroll_server.SocketDoor, *, settings: groups.Settings
+) -> http1_server.Server:
+    """Serves the listener's processes, which have limited everything already."""
+    most = settings.enrollment.connections * settings.enrollment.workers
+    return http1_server.Server(
+        door.answer,
+        limits=http1_limits.Limits(
+            body_bytes=settings.enrollment.body_bytes,
+            idle_s=_LISTENER_IDLE_SECONDS,
+            sockets=2 * most + 16,
+            in_work=most + 16,
         ),
     )
 

@@ -28,7 +28,7 @@ from runtime_kit import crash_points, supervise
 from wire_protocol import problems
 
 _LOG = logging.getLogger(__name__)
-_DRAIN_SECONDS: Final = 6.0
+_DRAIN_SECONDS: Final = 4.0
 _HANDSHAKE_SECONDS: Final = 5.0
 
 STORE_OPEN = crash_points.declare("engine.store-open", story="the store is open and migrated")
@@ -143,7 +143,6 @@ async def _serve(given: orders.Orders, *, parts: assembly.Parts) -> None:
     tls = None if parts.api_tls is None else parts.api_tls.context
     plan: list[tuple[int, doors.Door]] = [
         (given.local_fd, doors.Door.LOCAL),
-        (given.enroll_fd, doors.Door.ENROLL),
         *((fd, doors.Door.API) for fd in given.api_fds),
     ]
     for descriptor, door in plan:
@@ -160,6 +159,7 @@ async def _serve(given: orders.Orders, *, parts: assembly.Parts) -> None:
             )
         else:
             server.listens_on(await loop.create_unix_server(server, sock=sock))
+    parts.enroll_server.start(socket.socket(fileno=given.enroll_fd))
 
 
 async def _drain(parts: assembly.Parts) -> None:
@@ -167,3 +167,4 @@ async def _drain(parts: assembly.Parts) -> None:
     async with asyncio.TaskGroup() as group:
         for server in parts.servers.values():
             group.create_task(server.drain(seconds=_DRAIN_SECONDS))
+        group.create_task(parts.enroll_server.drain(timeout_s=_DRAIN_SECONDS))

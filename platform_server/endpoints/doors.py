@@ -2,8 +2,8 @@
 
 - `LOCAL`: run/platform.sock; the kernel says who it is.
 - `API`: the API's TCP port; an API token says who it is.
-- `ENROLL`: run/enroll.sock; only the listener's process can connect, and everybody it speaks for
-  is anonymous, whatever its uid. The header `x-enlist-peer` names the machine's address.
+
+The anonymous door behind the enrollment listener, run/enroll.sock, is `enroll_server`'s.
 """
 
 import dataclasses
@@ -19,7 +19,6 @@ from platform_server.settings import groups
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 
-PEER_HEADER: Final = "x-enlist-peer"
 _BEARER: Final = "bearer "
 _PROXIED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")  # somebody passed this on
 
@@ -29,7 +28,6 @@ class Door(enum.Enum):
 
     LOCAL = "local"
     API = "api"
-    ENROLL = "enroll"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +59,6 @@ class Gate:
         """The machine's address: the peer's, or what a trusted proxy says of it."""
         if caller.door is Door.LOCAL:
             return None
-        if caller.door is Door.ENROLL:
-            return caller.headers.get(PEER_HEADER)
         if caller.peer_address is None:
             return None
         try:
@@ -81,7 +77,7 @@ class Gate:
         """
         if caller.door is Door.LOCAL:
             return self._local(caller)
-        if caller.door is Door.ENROLL or rule in (access_table.TOKEN, access_table.ANYONE):
+        if rule in (access_table.TOKEN, access_table.ANYONE):
             return principals.NOBODY
         text = caller.headers.get("authorization")
         if text is None:

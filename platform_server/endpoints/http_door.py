@@ -39,6 +39,8 @@ _UCRED: Final = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 _BODY_SECONDS: Final = 10.0
 _FIRST_HEAD_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 75.0
+_LINGER_SECONDS: Final = 1.0  # how long the rest of a refused body is read and dropped
+_NO_BODY_BYTES: Final = 1024  # enough to tell an empty body from one that is not wanted
 
 # What a refusal of the store means to the caller: its code, sentence and Retry-After in seconds.
 _STORE_FAULTS: Final[tuple[tuple[type[contract.StoreError], str, str, int | None], ...]] = (
@@ -83,7 +85,6 @@ class HttpDoor:
         settings: groups.Settings,
         clock: clock_kit.Clock,
         meter: measures.Meter,
-        body_bytes: int,
     ) -> None:
         self._router = served
         self._door = door
@@ -92,7 +93,6 @@ class HttpDoor:
         self._settings = settings
         self._clock = clock
         self._meter = meter
-        self._body_bytes = body_bytes
         self._rules = {route.key: access_table.permission_of(route.key) for route in served.routes}
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -193,7 +193,7 @@ class HttpDoor:
         self, request: web.BaseRequest, *, route: routes.Route
     ) -> pydantic.BaseModel | bytes | None:
         if route.request is None:
-            if request.body_exists and await self._read_bytes(request):
+            if request.body_exists and await self._read_bytes(request, most=_NO_BODY_BYTES):
                 raise refusals.Refusal("invalid", "This request takes no body.")
             return None
         if request.headers.get("Content-Type") is None or (
@@ -202,17 +202,16 @@ class HttpDoor:
             raise refusals.Refusal(
                 "unsupported-media-type", "Send JSON with Content-Type: application/json."
             )
-        raw = await self._read_bytes(request)
+        group = self._settings.enrollment if route.raw_body else self._settings.api
+        raw = await self._read_bytes(request, most=group.body_bytes)
         return raw if route.raw_body else parsing.read_body(raw, model=route.request)
 
-    async def _read_bytes(self, request: web.BaseRequest) -> bytes:
-        too_large = refusals.Refusal(
-            "too-large", f"The body may have at most {self._body_bytes} bytes."
-        )
-        if (request.content_length or 0) > self._body_bytes:
+    async def _read_bytes(self, request: web.BaseRequest, *, most: int) -> bytes:
+        too_large = refusals.Refusal("too-large", f"The body may have at most {most} bytes.")
+        if (request.content_length or 0) > most:
             raise too_large
         parts: list[bytes] = []
-        left = self._body_bytes
+        left = most
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 while part := await request.content.readany():
@@ -281,7 +280,12 @@ class Server(web.Server):
     """aiohttp's server: bounded in connections, with problem documents for what is not HTTP."""
 
     def __init__(self, door: HttpDoor, *, connections: int, draining: asyncio.Event) -> None:
-        super().__init__(door, access_log=None, keepalive_timeout=_IDLE_SECONDS)
+        super().__init__(
+            door,
+            access_log=None,
+            keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=_LINGER_SECONDS,
+        )
         self._most = connections
         self._draining = draining
         self._listening: list[asyncio.Server] = []

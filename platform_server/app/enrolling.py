@@ -1,0 +1,214 @@
+"""Builds the parts that take machines in: trust, the anonymous door, the probe and their routes.
+
+With dispatch off there is no trust and no probe: keys stay unpublished, issuing is refused, and
+nothing is dialled.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from platform_server.app import certificates, data_dir, orders
+from platform_server.endpoints import (
+    enroll_door,
+    enroll_server,
+    enrollments,
+    nodes,
+    platform_routes,
+    routes,
+)
+from platform_server.enrollment import attempts, limiter
+from platform_server.nodes import asking, configured, probe, reach
+from platform_server.sealing import envelope
+from platform_server.settings import groups
+from platform_server.store import contract
+from platform_server.trust import authority, client_certificate, statements
+from runtime_kit import clock as clock_kit
+from runtime_kit import supervise
+from wire_protocol import pins
+
+_CLIENT: Final = "client-{pid}.pem"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Enrolling:
+    """What the engine serves and runs for nodes."""
+
+    operator_routes: Sequence[routes.Route]
+    anonymous_routes: Sequence[routes.Route]
+    socket_door: enroll_server.SocketDoor
+    tasks: Mapping[str, supervise.Work]
+    client_file: pathlib.Path | None
+
+    def forget(self) -> None:
+        """Removes the client certificate's file; its key was this process's alone."""
+        if self.client_file is not None:
+            self.client_file.unlink(missing_ok=True)
+
+
+class Whereabouts:
+    """Where machines reach this Platform, and the pins they are to expect there."""
+
+    def __init__(
+        self, *, given: orders.Orders, settings: groups.Settings, kept: certificates.Certificates
+    ) -> None:
+        self._given = given
+        self._settings = settings
+        self._kept = kept
+
+    @property
+    def url(self) -> str | None:
+        """The enrollment port, else the API where that is https."""
+        if self._given.enrollment_url is not None:
+            return self._given.enrollment_url
+        return self._given.api_url if self._given.api_url.startswith("https:") else None
+
+    @property
+    def pins(self) -> tuple[pins.Pin, ...]:
+        """None where machines go by public roots (`[enrollment] authenticate`)."""
+        if self._settings.enrollment.authenticate == "public-roots":
+            return ()
+        if self._given.enrollment_url is not None:
+            return tuple(self._kept.enrollment_pins)
+        return tuple(self._kept.api_pins)
+
+    def shown(self) -> platform_routes.Whereabouts:
+        """As `/platform` tells it."""
+        identity = self._kept.enrollment
+        return platform_routes.Whereabouts(
+            enrollment_url=self.url if self._settings.dispatch_enabled else None,
+            pins=self.pins,
+            certificate_sha256=None if identity is None else identity.fingerprint,
+        )
+
+    def facts(self) -> statements.Facts:
+        """As trust statements tell it."""
+        return statements.Facts(enrollment_pins=self.pins, enrollment_url=self.url)
+
+
+async def build(
+    given: orders.Orders,
+    *,
+    settings: groups.Settings,
+    store: contract.Store,
+    keyring: envelope.Keyring,
+    clock: clock_kit.Clock,
+    kept: certificates.Certificates,
+) -> Enrolling:
+    """Builds them; raises `ValueError` for a configured node out of shape."""
+    operators = configured.of_settings(settings)
+    where = Whereabouts(given=given, settings=settings, kept=kept)
+    cap = attempts.Cap(
+        entries=settings.audit.enrollment_entries, days=settings.audit.enrollment_days
+    )
+    trust: authority.Authority | None = None
+    reacher: reach.Reacher | None = None
+    client_file: pathlib.Path | None = None
+    tasks: dict[str, supervise.Work] = {}
+    if settings.dispatch_enabled:
+        client_file = _client_file(given.data_dir / data_dir.RUN)
+        identity = client_certificate.ClientIdentity(client_file)
+        trust = authority.Authority(
+            store,
+            keyring=keyring,
+            clock=clock,
+            identity=identity,
+            environment=settings.platform.environment,
+        )
+        await trust.start(where.facts())
+        asker = asking.Asker(
+            identity=identity, clock=clock, networks=settings.enrollment.agent_networks
+        )
+        reacher = reach.Reacher(asker)
+        prober = probe.Prober(
+            store,
+            asker=asker,
+            operators=operators,
+            pace=probe.Pace(
+                interval_seconds=settings.probe.interval_seconds,
+                timeout_seconds=settings.probe.timeout_seconds,
+                concurrency=settings.probe.concurrency,
+                failures=settings.probe.failures,
+            ),
+            clock=clock,
+            chance=random.SystemRandom(),
+        )
+        tasks = {"trust": trust.keep, "probe": prober.run}
+        kept.on_change = _publisher(trust, where=where)
+    door = enroll_door.EnrollDoor(
+        store,
+        trust=trust,
+        operators=operators,
+        reacher=reacher,
+        rules=_rules(settings, cap=cap),
+        clock=clock,
+    )
+    return Enrolling(
+        operator_routes=(
+            *nodes.Nodes(operators).served(),
+            *enrollments.Enrollments(
+                operators=operators, invitation=_invitation(trust, where=where), cap=cap
+            ).served(),
+            *platform_routes.PlatformRoutes(
+                trust=trust,
+                keyring=keyring,
+                whereabouts=where.shown,
+                ports_changed=kept.ensure_now,
+            ).served(),
+        ),
+        anonymous_routes=enroll_server.routes_of(door),
+        socket_door=enroll_server.SocketDoor(door),
+        tasks=tasks,
+        client_file=client_file,
+    )
+
+
+def _rules(settings: groups.Settings, *, cap: attempts.Cap) -> enroll_door.Rules:
+    group = settings.enrollment
+    return enroll_door.Rules(
+        infra=settings.platform.infra,
+        environment=settings.platform.environment,
+        limits=limiter.Limits(
+            per_minute=group.attempts_per_minute,
+            per_address=group.failures_per_address,
+            per_token=group.failures_per_token,
+        ),
+        cap=cap,
+        agent_networks=group.agent_networks,
+    )
+
+
+def _publisher(trust: authority.Authority, *, where: Whereabouts) -> certificates.OnChange:
+    async def publish() -> None:
+        await trust.publish(where.facts())
+
+    return publish
+
+
+def _invitation(
+    trust: authority.Authority | None, *, where: Whereabouts
+) -> Callable[[], enrollments.Invitation] | None:
+    if trust is None:
+        return None
+
+    def invite() -> enrollments.Invitation:
+        return enrollments.Invitation(
+            platform_url=where.url,
+            pins=where.pins,
+            trust_key_ids=platform_routes.key_ids_of(trust.published),
+        )
+
+    return invite
+
+
+def _client_file(run: pathlib.Path) -> pathlib.Path:
+    """A file of this process's own; those of processes that were killed are removed."""
+    for old in run.glob(_CLIENT.format(pid="*")):
+        if not pathlib.Path("/proc", old.stem.removeprefix("client-")).exists():
+            with contextlib.suppress(FileNotFoundError):
+                old.unlink()
+    return run / _CLIENT.format(pid=os.getpid())
