@@ -6,6 +6,7 @@ nothing is dialled.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import random
@@ -22,7 +23,7 @@ from platform_server.endpoints import (
     routes,
 )
 from platform_server.enrollment import attempts, limiter
-from platform_server.nodes import asking, configured, probe, reach
+from platform_server.nodes import asking, chores, configured, probe, reach
 from platform_server.sealing import envelope
 from platform_server.settings import groups
 from platform_server.store import contract
@@ -108,7 +109,9 @@ async def build(
     trust: authority.Authority | None = None
     reacher: reach.Reacher | None = None
     client_file: pathlib.Path | None = None
-    tasks: dict[str, supervise.Work] = {}
+    tasks: dict[str, supervise.Work] = {
+        "enrollment-chores": functools.partial(chores.keep, store, clock=clock, cap=cap)
+    }
     if settings.dispatch_enabled:
         client_file = _client_file(given.data_dir / data_dir.RUN)
         identity = client_certificate.ClientIdentity(client_file)
@@ -137,7 +140,7 @@ async def build(
             clock=clock,
             chance=random.SystemRandom(),
         )
-        tasks = {"trust": trust.keep, "probe": prober.run}
+        tasks |= {"trust": trust.keep, "probe": prober.run}
         kept.on_change = _publisher(trust, where=where)
     door = enroll_door.EnrollDoor(
         store,
