@@ -79,7 +79,7 @@ def _bind_enrollment(settings: groups.Settings) -> list[socket.socket]:
 
 def _bind_local(path: pathlib.Path, *, stack: contextlib.ExitStack) -> socket.socket:
     one = sockets.bind_local(path)
-    stack.callback(path.unlink, missing_ok=True)
+    stack.callback(sockets.remove_local, path, inode=path.stat().st_ino)
     stack.callback(one.close)
     return one
 

@@ -103,6 +103,13 @@ def bind_local(path: pathlib.Path) -> socket.socket:
     return one
 
 
+def remove_local(path: pathlib.Path, *, inode: int) -> None:
+    """Removes the socket file if it is still the one that was bound."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_ino == inode:
+            path.unlink()
+
+
 def close_all(several: Sequence[socket.socket]) -> None:
     """Closes them."""
     for one in several:
