@@ -13,6 +13,7 @@ REASON = "Long because"
 VAGUE = {"utils", "util", "common", "helpers", "helper", "misc", "base", "manager"}
 # Files of the tests that wait for real, each with its reason; asyncio.sleep(0) is no wait.
 WAITING: dict[str, str] = {
+    "tests/faults/test_store_faults.py": "a store locked for 20 s by a stranger is the trial itself",
     "tests/support/machine.py": "a node's state is seen only by asking again; bounded",
     "tests/support/postgres.py": "a database server tells nothing when ready; bounded",
 }
@@ -20,6 +21,8 @@ WAITING: dict[str, str] = {
 CLOCKS = {
     "runtime_kit/clock.py": "what everything else is given",
     "runtime_kit/http1/pool.py": "a socket tells nobody when it appears; bounded by the caller",
+    "platform_server/app/store_lock.py": "before the engine's event loop exists; bounded",
+    "platform_server/endpoints/measures.py": "the moment a process started; no rule hangs on it",
     "platform_server/store/postgres.py": "milliseconds between tries after a conflict; bounded",
     "platform_server/store/sqlite_writer.py": "a thread of its own, off the event loop; bounded",
     "platform_server/store/sqlite_files.py": "before the event loop has work; bounded",

@@ -1,0 +1,151 @@
+"""`scripts/up` as a newcomer uses it, in a folder of its own with this environment's packages."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VENV = pathlib.Path(sys.prefix)
+SECONDS = 150
+
+# Two at once would take each other's ports between the look and the bind.
+pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A checkout's worth of what the script reads; whatever it left running is stopped."""
+    if not (VENV / ".enlist-lock").exists():
+        pytest.skip("this environment was not made by ./scripts/test")
+    home = tmp_path / "checkout"
+    for name in ("scripts", "requirements"):
+        shutil.copytree(ROOT / name, home / name)
+    shutil.copy(ROOT / "pyproject.toml", home)
+    (home / ".venv").symlink_to(VENV)
+    yield home
+    up(home, "--down")
+
+
+def up(home: pathlib.Path, *arguments: str) -> str:
+    """Runs the script to its end; it must succeed. Returns what it printed, both streams."""
+    done = subprocess.run(
+        [home / "scripts" / "up", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        timeout=SECONDS,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def said(home: pathlib.Path) -> dict[str, object]:
+    """What the Platform said when it listened."""
+    document = json.loads((home / ".enlist-up" / "serve.out").read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+def running(home: pathlib.Path) -> list[int]:
+    """The processes whose command line or folder is this checkout."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if (entry / "cwd").resolve() == home and (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_up_comes_up_goes_down_and_comes_up_again_over_what_is_there(folder: pathlib.Path) -> None:
+    first = up(folder, "--detach")
+    assert "worker-1" in first
+    assert "ready" in first
+    assert str(said(folder)["api"]) in first
+    assert "ent_" not in first
+    assert "enj_" not in first
+    assert "Running already" in up(folder, "--detach")
+
+    up(folder, "--down")
+    assert running(folder) == []
+
+    again = up(folder, "--detach")
+    assert "This machine is worker-1 already" in again
+
+
+def test_up_takes_other_ports_where_the_usual_ones_are_busy(folder: pathlib.Path) -> None:
+    held = []
+    for port in (8440, 8443, 8444):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue  # somebody else holds it, which serves as well
+            probe.listen(1)
+            held.append(probe.dup())
+    try:
+        told = up(folder, "--detach")
+    finally:
+        for one in held:
+            one.close()
+    assert "since 8440 is taken" in told
+    assert "since 8443 is taken" in told
+    assert "since 8444 is taken" in told
+    assert not str(said(folder)["api"]).endswith(":8440")
+
+
+def test_up_joins_anew_where_the_machines_half_is_gone(folder: pathlib.Path) -> None:
+    up(folder, "--detach")
+    up(folder, "--down")
+    shutil.rmtree(folder / ".enlist-worker-1")
+    assert "Joining this machine as worker-1" in up(folder, "--detach")
+
+
+def test_up_joins_anew_where_the_platforms_half_is_gone(folder: pathlib.Path) -> None:
+    up(folder, "--detach")
+    up(folder, "--down")
+    shutil.rmtree(folder / ".enlist")
+    assert "Joining this machine as worker-1" in up(folder, "--detach")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("whole_group", [True, False], ids=["to the group", "to the script"])
+def test_up_in_the_foreground_leaves_nothing_behind_when_stopped(
+    folder: pathlib.Path, number: signal.Signals, *, whole_group: bool
+) -> None:
+    script = subprocess.Popen(
+        [folder / "scripts" / "up"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    )
+    assert script.stdout is not None
+    with script.stdout:
+        lines = []
+        for line in script.stdout:  # ends with the script, which bounds its own waits
+            lines.append(line)
+            if "Ctrl-C" in line:
+                break
+        assert any("worker-1" in line and "ready" in line for line in lines), lines
+        if whole_group:
+            os.killpg(script.pid, number)
+        else:
+            script.send_signal(number)
+        assert script.wait(SECONDS) == 0
+    assert running(folder) == []
