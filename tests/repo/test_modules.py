@@ -13,7 +13,7 @@ REASON = "Long because"
 VAGUE = {"utils", "util", "common", "helpers", "helper", "misc", "base", "manager"}
 # Files of the tests that wait for real, each with its reason; asyncio.sleep(0) is no wait.
 WAITING: dict[str, str] = {
-    "tests/faults/test_store_faults.py": "a store locked for 20 s by a stranger is the trial itself",
+    "tests/faults/test_store_faults.py": "a store locked for 20 s by a stranger is the trial",
     "tests/support/machine.py": "a node's state is seen only by asking again; bounded",
     "tests/support/postgres.py": "a database server tells nothing when ready; bounded",
 }
