@@ -42,7 +42,6 @@ async def test_the_two_paths_pass_to_the_engine_and_back(
         "content-length": str(len(got.body)),
         "date": got.headers["date"],
         "cache-control": "no-store",
-        "date": got.headers["date"],
     }
     assert [(one.method, one.target, one.body) for one in engine.asked] == [
         ("POST", target.encode(), b'{"node_id":"w"}')
@@ -79,7 +78,6 @@ async def test_of_the_engines_headers_only_content_type_and_retry_after_come_bac
             "content-length": "2",
             "date": got.headers["date"],
             "cache-control": "no-store",
-            "date": got.headers["date"],
         },
     )
 
