@@ -10,7 +10,6 @@ how to send and how to wait. Known limit: one client is for one thread or one ev
 """
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from types import TracebackType
@@ -21,6 +20,7 @@ import httpx
 from enlist import (
     audit,
     calls,
+    driving,
     enrollments,
     event_stream,
     exchange,
@@ -38,37 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Settings:
-    """What both clients know: whom they talk to, and how long they try."""
-
-    def __init__(self, *, target: targets.Target, schedule: retry.Schedule) -> None:
-        self.target = target
-        self._schedule = schedule
-        self._chance = random.SystemRandom()
-
-    def _steps(self, call: calls.Call[Any], *, key: str | None) -> wiring.Steps:
-        return exchange.exchange(
-            call,
-            token=self.target.token,
-            key=key or wiring.new_key(),
-            chance=self._chance,
-            schedule=self._schedule,
-        )
-
-    def tail(
-        self, *, after: int | None = None, infra: str | None = None, follow: bool = True
-    ) -> event_stream.Tail:
-        """A place in the stream of events, for `event_documents`."""
-        return event_stream.Tail(
-            after=after,
-            infra=infra,
-            token=self.target.token,
-            chance=self._chance,
-            follow=follow,
-        )
-
-
-class Client(_Settings):
+class Client(driving.Waiting):
     """Talks to one Platform and waits for each answer.
 
     Args:
@@ -81,6 +51,8 @@ class Client(_Settings):
         schedule: How long to wait between tries, and how many.
         pause: How to wait between tries; a test puts in something that does not.
     """
+
+    losses = wiring.LOSSES
 
     def __init__(
         self,
@@ -96,8 +68,8 @@ class Client(_Settings):
         super().__init__(
             target=target or targets.choose(platform, token=token, pins=pins, ca_pem=ca_pem),
             schedule=schedule,
+            pause=pause,
         )
-        self._pause = pause
         self._http: httpx.Client | None = None
         self.nodes = nodes.Nodes(self)
         self.enrollments = enrollments.Enrollments(self)
@@ -105,77 +77,27 @@ class Client(_Settings):
         self.audit = audit.Audit(self)
         self.platform = platforms.Platform(self)
 
-    def send(self, call: calls.Call[T], *, key: str | None = None) -> T:
-        """Carries out a call and gives its typed answer; `key` is the idempotency key."""
-        return call.parse(self.document(call, key=key))
-
-    def document(self, call: calls.Call[Any], *, key: str | None = None) -> Any:
-        """Carries out a call and gives the JSON as the Platform sent it, without models."""
-        steps = self._steps(call, key=key)
-        try:
-            step = next(steps)
-            while True:
-                step = steps.send(self._perform(step))
-        except StopIteration as end:
-            return end.value
-
-    def check(self, call: calls.Call[Any]) -> "admin.Checked":
-        """What that changing call would do; nothing is changed."""
-        return self.send(calls.checked(call))
-
-    def events(
-        self, *, after: int | None = None, infra: str | None = None
-    ) -> "Iterator[admin.Event]":
-        """What happens, as it happens, from that sequence number on; reconnects by itself."""
-        return map(event_stream.parse, self.event_documents(self.tail(after=after, infra=infra)))
-
-    def event_documents(self, tail: event_stream.Tail) -> Iterator[Any]:
-        """The events behind that place, as JSON without models."""
-        while not tail.ended:
-            try:
-                with self._open().stream(**wiring.listening(tail)) as response:
-                    if response.is_success:
-                        for chunk in response.iter_raw():
-                            yield from tail.feed(chunk)
-                        tail.finished()
-                    else:
-                        tail.refused(wiring.reply(response, b"".join(self._read(response))))
-            except wiring.LOSSES as error:
-                tail.lost(wiring.lost(error, target=self.target))
-            self._pause(tail.wait_seconds)
-
     def close(self) -> None:
         """Closes the connections; the next call opens them again."""
         if self._http is not None:
             self._http.close()
             self._http = None
 
-    def __enter__(self) -> Self:
-        return self
+    def _ask(self, request: exchange.Request) -> exchange.Reply:
+        with self._open().stream(**wiring.asking(request)) as response:
+            return wiring.reply(response, _whole(response))
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _listen(self, tail: event_stream.Tail) -> Iterator[Any]:
+        with self._open().stream(**wiring.listening(tail)) as response:
+            if response.is_success:
+                for chunk in response.iter_raw():
+                    yield from tail.feed(chunk)
+                tail.finished()
+            else:
+                tail.refused(wiring.reply(response, _whole(response)))
 
-    def _perform(self, step: exchange.Step) -> exchange.Outcome:
-        if isinstance(step, exchange.Wait):
-            self._pause(step.seconds)
-            return None
-        try:
-            with self._open().stream(**wiring.asking(step)) as response:
-                return wiring.reply(response, b"".join(self._read(response)))
-        except wiring.LOSSES as error:
-            self.close()
-            return wiring.lost(error, target=self.target)
-
-    def _read(self, response: httpx.Response) -> Iterator[bytes]:
-        meter = wiring.Meter()
-        for chunk in response.iter_raw():
-            yield meter.pass_on(chunk)
+    def _lost(self, error: Exception) -> exchange.Lost:
+        return wiring.lost(error, target=self.target)
 
     def _open(self) -> httpx.Client:
         if self._http is None:
@@ -185,7 +107,12 @@ class Client(_Settings):
         return self._http
 
 
-class AsyncClient(_Settings):
+def _whole(response: httpx.Response) -> bytes:
+    meter = driving.Meter()
+    return b"".join(meter.pass_on(chunk) for chunk in response.iter_raw())
+
+
+class AsyncClient(driving.Settings):
     """Talks to one Platform under asyncio; made with the same arguments as `Client`."""
 
     def __init__(
@@ -217,7 +144,7 @@ class AsyncClient(_Settings):
 
     async def document(self, call: calls.Call[Any], *, key: str | None = None) -> Any:
         """Carries out a call and gives the JSON as the Platform sent it, without models."""
-        steps = self._steps(call, key=key)
+        steps = self.steps(call, key=key)
         try:
             step = next(steps)
             while True:
@@ -283,7 +210,7 @@ class AsyncClient(_Settings):
             return wiring.lost(error, target=self.target)
 
     async def _read(self, response: httpx.Response) -> bytes:
-        meter = wiring.Meter()
+        meter = driving.Meter()
         return b"".join([meter.pass_on(chunk) async for chunk in response.aiter_raw()])
 
     async def _open(self) -> httpx.AsyncClient:

@@ -34,6 +34,11 @@ class Target:
     ca_pem: str | None = dataclasses.field(default=None, repr=False)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether there is no TLS: the socket, or http on loopback."""
+        return self.socket is not None or self.origin.startswith("http://")
+
+    @property
     def shown(self) -> str:
         """How messages name it."""
         return f"the socket {self.socket}" if self.socket else self.origin

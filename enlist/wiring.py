@@ -4,9 +4,7 @@ The one place that knows httpx's arguments and exceptions beside `client.py`. Pr
 the environment names one for an https Platform; never for the socket or for loopback.
 """
 
-import os
 import ssl
-from collections.abc import Generator
 from typing import Any
 
 import httpx
@@ -14,16 +12,9 @@ import httpx
 from enlist import errors, event_stream, exchange, targets
 from runtime_kit import dial
 
-Steps = Generator[exchange.Step, exchange.Outcome, Any]
-
 LOSSES = (httpx.HTTPError, errors.Temporary)
 _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, errors.Temporary)
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-
-
-def new_key() -> str:
-    """An idempotency key that nobody else chooses."""
-    return os.urandom(16).hex()
 
 
 def asking(request: exchange.Request) -> dict[str, Any]:
@@ -70,7 +61,7 @@ def transport(target: targets.Target, *, context: ssl.SSLContext | None) -> dict
 
 async def context(target: targets.Target) -> ssl.SSLContext | None:
     """Proves who answers; None where there is no TLS."""
-    if not needs_tls(target):
+    if target.is_plain:
         return None
     from enlist import trusting  # noqa: PLC0415 - certificates cost 80 ms that a socket saves
 
@@ -79,30 +70,11 @@ async def context(target: targets.Target) -> ssl.SSLContext | None:
 
 def context_now(target: targets.Target) -> ssl.SSLContext | None:
     """The same, waiting."""
-    if not needs_tls(target):
+    if target.is_plain:
         return None
     from enlist import trusting  # noqa: PLC0415 - as above
 
     return trusting.context_now(target)
-
-
-def needs_tls(target: targets.Target) -> bool:
-    """Whether the way to the Platform leaves this machine's sockets and plain loopback."""
-    return target.socket is None and target.origin.startswith("https://")
-
-
-class Meter:
-    """Counts what is read of one answer and stops at the limit."""
-
-    def __init__(self) -> None:
-        self._left = exchange.MAX_ANSWER_BYTES
-
-    def pass_on(self, chunk: bytes) -> bytes:
-        """The same bytes; raises `Fault` past the limit."""
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise errors.Fault("The Platform's answer is larger than this client reads.")
-        return chunk
 
 
 def reply(response: httpx.Response, content: bytes) -> exchange.Reply:

@@ -4,6 +4,7 @@ Every text passes `clean`: what a machine says of itself could hold escape seque
 what the terminal shows. Known limit: a wide character counts as one column.
 """
 
+import json
 from collections.abc import Sequence
 
 GAP = "  "
@@ -22,7 +23,11 @@ def pairs(labels: object) -> str:
     """Labels as `k=v,k=v`."""
     if not isinstance(labels, dict) or not labels:
         return NOTHING
-    return clean(",".join(f"{key}={value}" for key, value in sorted(labels.items())))
+    return clean(",".join(f"{key}={_value(value)}" for key, value in sorted(labels.items())))
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def listed(values: object) -> str:

@@ -18,7 +18,7 @@ from enlist import calls, targets
 from operator_cli import contexts, global_options, printing
 
 if TYPE_CHECKING:
-    from enlist.client import Client
+    from enlist import driving
 
 STDIN = "-"
 _MAX_SECRET_BYTES = 4096
@@ -26,20 +26,27 @@ _MAX_CA_BYTES = 1_048_576
 
 
 @contextlib.contextmanager
-def client() -> Iterator["Client"]:
+def client() -> Iterator["driving.Waiting"]:
     """The client for the Platform that the options name."""
-    target = choose(global_options.current())
+    with _opened(choose(global_options.current())) as opened:
+        yield opened
+
+
+def _opened(target: targets.Target) -> "driving.Waiting":
+    if target.is_plain:
+        from enlist import plain  # noqa: PLC0415 - only when something is asked
+
+        return plain.PlainClient(target=target)
     # httpx imports its own command line (rich and pygments) where that is installed, which costs
     # 60 ms a command; None makes that import fail as if it were not.
     hidden = "httpx._main"
     if "httpx" not in sys.modules:
         sys.modules[hidden] = None  # type: ignore[assignment]
-    from enlist.client import Client  # noqa: PLC0415 - httpx only when something is asked
+    from enlist.client import Client  # noqa: PLC0415 - httpx only where there is TLS
 
-    if sys.modules.get(hidden, client) is None:
+    if sys.modules.get(hidden, target) is None:
         del sys.modules[hidden]
-    with Client(target=target) as opened:
-        yield opened
+    return Client(target=target)
 
 
 def ask(call: calls.Call[Any]) -> Any:
@@ -59,7 +66,7 @@ def every(call: calls.Call[Any], *, of: str, limit: int | None = None) -> list[A
     return found
 
 
-def pages(opened: "Client", call: calls.Call[Any]) -> Iterator[Any]:
+def pages(opened: "driving.Waiting", call: calls.Call[Any]) -> Iterator[Any]:
     """Page after page."""
     while True:
         page = opened.document(call)

@@ -78,7 +78,7 @@ def enroll_token(
             f"enlist nodes enroll-token {node_id} --replace",
             code="token-already-shown",
         )
-    if raw:
+    if raw and issued["join_token"] is not None:
         click.echo(issued["join_token"])
         return
     printing.show({name: issued[name] for name in SHOWN}, lines=lambda: _paste(issued))
@@ -154,8 +154,17 @@ def enroll(
 
 def _paste(issued: dict[str, Any]) -> Iterator[str]:
     until = moments.local(issued["expires_at"])
+    node_id = issued["node_id"]
+    if issued["command"] is None:
+        printing.say(
+            "The Platform does not know under which address machines reach it, so here is the "
+            f"enrollment token alone, valid until {until}. On the machine: enlist worker join "
+            f"--platform-url URL --node-id {node_id} --enrollment-token-file -"
+        )
+        yield issued["token"]
+        return
     printing.say(
-        f"Paste this on the machine that becomes {issued['node_id']}, once, before {until} "
+        f"Paste this on the machine that becomes {node_id}, once, before {until} "
         f"(enrollment {issued['enrollment_id']}):"
     )
     yield issued["command"]

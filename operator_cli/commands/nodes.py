@@ -1,5 +1,6 @@
 """`enlist nodes`: what is there, and what became of enrollments."""
 
+import datetime
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,29 +91,13 @@ def audit(limit: int, infra: str | None) -> None:
 
 
 def _table(found: dict[str, list[Any]]) -> Iterator[str]:
-    if not found["nodes"] and not found["enrollments"]:
-        yield "No nodes yet. To enroll the first: enlist nodes enroll-token web-1"
-        return
     now = clock.SystemClock().now()
-    heads = ("NODE", "STATE", "VERSION", "COMPATIBILITY", "CLOCK", "LAST SEEN", "REASON")
-    rows = [
-        (
-            node["node_id"],
-            _state(node),
-            node["version"],
-            node["compatibility"],
-            moments.offset(node["clock_offset_ms"]),
-            moments.ago(node["last_seen_at"], now=now),
-            node["reason"],
-        )
-        for node in found["nodes"]
-    ]
-    lines = columns.table(heads, rows)
-    yield lines[0]
-    for node, line in zip(found["nodes"], lines[1:], strict=True):
-        # Coloured after the columns have their widths, which escape sequences would spoil.
-        shown = _state(node)
-        yield line.replace(f"{columns.GAP}{shown}", f"{columns.GAP}{printing.state(shown)}", 1)
+    if found["nodes"]:
+        yield from _nodes(found["nodes"], now=now)
+    elif found["enrollments"]:
+        yield "No nodes yet."
+    else:
+        yield "No nodes yet. To enroll the first: enlist nodes enroll-token web-1"
     if found["enrollments"]:
         yield ""
         yield from columns.table(
@@ -127,6 +112,28 @@ def _table(found: dict[str, list[Any]]) -> Iterator[str]:
                 for one in found["enrollments"]
             ],
         )
+
+
+def _nodes(nodes: list[Any], *, now: datetime.datetime) -> Iterator[str]:
+    heads = ("NODE", "STATE", "VERSION", "COMPATIBILITY", "CLOCK", "LAST SEEN", "REASON")
+    rows = [
+        (
+            node["node_id"],
+            _state(node),
+            node["version"],
+            node["compatibility"],
+            moments.offset(node["clock_offset_ms"]),
+            moments.ago(node["last_seen_at"], now=now),
+            node["reason"],
+        )
+        for node in nodes
+    ]
+    lines = columns.table(heads, rows)
+    yield lines[0]
+    for node, line in zip(nodes, lines[1:], strict=True):
+        # Coloured after the columns have their widths, which escape sequences would spoil.
+        shown = _state(node)
+        yield line.replace(f"{columns.GAP}{shown}", f"{columns.GAP}{printing.state(shown)}", 1)
 
 
 def _state(node: dict[str, Any]) -> str:

@@ -54,6 +54,7 @@ class StandIn:
         self.seen: list[Seen] = []
         self.faults: list[Callable[[httpx.Request], httpx.Response]] = []
         self.page = page
+        self.has_address = True
         self.endings = 1_000_000  # how many streams of events end before the token does
         self._kept: dict[str, Answer] = {}
 
@@ -187,11 +188,11 @@ class StandIn:
             node_id=asked.node_id,
             enrollment_id=token.enrollment_id,
             token=token.text(),
-            join_token="enj_abc",
+            join_token="enj_abc" if self.has_address else None,
             expires_at=self.enrollments[token.enrollment_id].expires_at,
             platform_url="https://10.0.0.1:8444",
             pins=[PIN],
-            command="enlist worker join - <<'END'\nenj_abc\nEND",
+            command="enlist worker join - <<'END'\nenj_abc\nEND" if self.has_address else None,
         )
 
     def _delete_enrollments(self, seen: Seen, rest: list[str]) -> Answer:

@@ -29,10 +29,11 @@ def platform(home: Path, monkeypatch: pytest.MonkeyPatch) -> standin.StandIn:
     """The Platform in memory, which ENLIST_PLATFORM names."""
     del home
     stand_in = standin.StandIn()
-    monkeypatch.setenv("ENLIST_PLATFORM", "http://127.0.0.1:8440")
+    monkeypatch.setenv("ENLIST_PLATFORM", "https://127.0.0.1:8440")
     monkeypatch.setattr(
         httpx, "HTTPTransport", lambda **_arguments: httpx.MockTransport(stand_in.answer)
     )
+    monkeypatch.setattr("enlist.wiring.context_now", lambda _target: None)
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     return stand_in
 

@@ -132,6 +132,16 @@ def test_enroll_token_as_json_has_exactly_the_keys(
     }
 
 
+def test_without_an_address_the_enrollment_token_is_printed_alone(
+    enlist: Enlist, platform: standin.StandIn
+) -> None:
+    platform.has_address = False
+    for more in ([], ["--raw"]):
+        done = enlist("nodes", "enroll-token", "web-1", "--replace", *more)
+        assert enrollment_token.parse(done.out.strip())
+        assert "--platform-url URL --node-id web-1" in done.err
+
+
 def test_a_second_token_is_a_conflict_until_replaced(
     enlist: Enlist, platform: standin.StandIn
 ) -> None:

@@ -61,7 +61,7 @@ def test_audit_list_shows_who_did_what(enlist: Enlist, platform: standin.StandIn
     platform.entries = [standin.entry(2, details={"force": True}), standin.entry(1, actor="t:1")]
     done = enlist("audit", "list", "--since", "2026-01-01T00:00:00+01:00", "--action", "x")
     assert done.out.splitlines()[1].split() == [
-        "2", "2026-01-31", "12:00:00", "uid:0", "nodes.remove", "node:web-1", "force=True",
+        "2", "2026-01-31", "12:00:00", "uid:0", "nodes.remove", "node:web-1", "force=true",
     ]  # fmt: skip
     assert platform.seen[-1].query["since"] == ["2025-12-31T23:00:00Z"]
     assert platform.seen[-1].query["action"] == ["x"]
@@ -260,4 +260,4 @@ def test_no_connection_is_temporary(enlist: Enlist, platform: standin.StandIn) -
     platform.faults = [refuse] * 9
     done = enlist("nodes", "list")
     assert done.code == 75
-    assert done.err == "Error: No connection to http://127.0.0.1:8440: Connection refused.\n"
+    assert done.err == "Error: No connection to https://127.0.0.1:8440: Connection refused.\n"
