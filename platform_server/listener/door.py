@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from platform_server.listener import forwarded, notes
 from runtime_kit.http1 import messages, pool
-from wire_protocol import problems
+from wire_protocol import problems, product
 
-PATHS = frozenset({b"/api/v1/enroll", b"/api/v1/trust"})
+PATHS = frozenset({product.ENROLL_PATH.encode("ascii"), product.TRUST_PATH.encode("ascii")})
 PEER_HEADER = "x-enlist-peer"
 _RETRY_AFTER_S = 5
 _PASSED_BACK = ("content-type", "retry-after")

@@ -11,6 +11,8 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
+from runtime_kit.http1 import server
+
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _MAX_BYTES = 2048
@@ -99,6 +101,7 @@ def _node(text: str) -> str:
     value = re.sub(r"\\(.)", r"\1", text[1:-1]) if text.startswith('"') else text
     match = _NODE_V6.fullmatch(value) or _NODE_V4.fullmatch(value)
     try:
-        return str(ipaddress.ip_address(match[1] if match else value))
+        address = ipaddress.ip_address(match[1] if match else value)
     except ValueError:
         raise Malformed("The Forwarded header names no address") from None
+    return server.peer_of((str(address),))

@@ -13,6 +13,8 @@ import ipaddress
 import socket
 import struct
 
+from runtime_kit.http1 import server
+
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 _V1 = b"PROXY "
 _MAX_V1_BYTES = 107  # the specification's own worst case, CRLF included
@@ -70,7 +72,7 @@ def parse_v1(line: bytes) -> str | None:
         raise Malformed("The PROXY header cannot be read") from error
     if not right:
         raise Malformed("The PROXY header cannot be read")
-    return str(source)
+    return server.peer_of((str(source),))
 
 
 def parse_v2(fixed: bytes, rest: bytes) -> str | None:
@@ -85,7 +87,7 @@ def parse_v2(fixed: bytes, rest: bytes) -> str | None:
     kind, size = _FAMILIES[family]
     if len(rest) < 2 * size + 4:
         raise Malformed("The PROXY header is too short")
-    return str(ipaddress.ip_address(socket.inet_ntop(kind, rest[:size])))
+    return server.peer_of((socket.inet_ntop(kind, rest[:size]),))
 
 
 async def _peek(sock: socket.socket) -> bytes:

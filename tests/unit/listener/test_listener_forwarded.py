@@ -13,6 +13,7 @@ CALLERS: dict[str, tuple[str, str | None, str]] = {
     "with a port": ("10.0.0.1", 'for="198.51.100.9:4711"', "198.51.100.9"),
     "IPv6": ("10.0.0.1", 'for="[2001:DB8::9]"', "2001:db8::9"),
     "IPv6 with a port": ("10.0.0.1", 'For="[2001:db8::9]:4711"', "2001:db8::9"),
+    "IPv4 in IPv6": ("10.0.0.1", 'for="[::ffff:198.51.100.9]"', "198.51.100.9"),
     "more parameters": ("10.0.0.1", "by=10.0.0.1;for=198.51.100.9;proto=https", "198.51.100.9"),
     "what the client wrote before": (
         "10.0.0.1",

@@ -25,6 +25,7 @@ def test_a_text_header_names_the_caller_or_nobody() -> None:
     read = proxy_protocol.parse_v1
     assert read(b"PROXY TCP4 198.51.100.4 192.0.2.1 40000 8444\r\n") == "198.51.100.4"
     assert read(b"PROXY TCP6 2001:db8::4 2001:db8::1 40000 8444\r\n") == "2001:db8::4"
+    assert read(b"PROXY TCP6 ::ffff:198.51.100.4 ::1 1 2\r\n") == "198.51.100.4"
     assert read(b"PROXY UNKNOWN\r\n") is None
     assert read(b"PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n") is None
 
