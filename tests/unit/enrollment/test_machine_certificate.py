@@ -50,11 +50,7 @@ def test_a_certificate_that_another_key_signed_is_found_out() -> None:
 
 
 def test_a_certificate_signed_with_another_kind_of_key_is_found_out() -> None:
-    pem = domain.certificate_of(
-        domain.new_key(), signed_by=ed25519.Ed25519PrivateKey.generate()
-    )
+    pem = domain.certificate_of(domain.new_key(), signed_by=ed25519.Ed25519PrivateKey.generate())
     assert not certificate.is_signed_by_itself(certificate.read(pem))
-    pem = domain.certificate_of(
-        ed25519.Ed25519PrivateKey.generate(), signed_by=domain.new_key()
-    )
+    pem = domain.certificate_of(ed25519.Ed25519PrivateKey.generate(), signed_by=domain.new_key())
     assert not certificate.is_signed_by_itself(certificate.read(pem))
