@@ -9,7 +9,6 @@ import click
 from enlist import audit as audit_calls
 from enlist import errors
 from operator_cli import arguments, columns, connection, global_options, lazy, moments, printing
-from runtime_kit import clock
 
 _PAGE = 500
 
@@ -90,7 +89,7 @@ def _since(text: str | None) -> str | None:
     if text is None:
         return None
     try:
-        return moments.parse_since(text, now=clock.SystemClock().now())
+        return moments.parse_since(text, now=moments.now())
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--since") from error
 

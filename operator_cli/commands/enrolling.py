@@ -8,7 +8,6 @@ import click
 
 from enlist import enrollments, errors
 from operator_cli import arguments, columns, connection, global_options, moments, printing
-from wire_protocol import enrollment_token
 
 SHOWN = (
     "node_id", "enrollment_id", "token", "join_token", "expires_at", "platform_url", "pins",
@@ -199,6 +198,9 @@ def _token(file: str | None, *, typed: str | None) -> str:
         text = connection.read_secret(file, what="enrollment token")
     else:
         text = click.prompt("Enrollment token", hide_input=True, err=True).strip()
+    # Here, since random sources and hashes cost each other command a tenth.
+    from wire_protocol import enrollment_token  # noqa: PLC0415
+
     try:
         return enrollment_token.parse(text).text()
     except ValueError as error:

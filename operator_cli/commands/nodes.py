@@ -10,7 +10,6 @@ from enlist import enrollments
 from enlist import nodes as node_calls
 from operator_cli import arguments, columns, connection, lazy, moments, printing
 from operator_cli.commands import enrolling, node_changes, node_facts, platform
-from runtime_kit import clock
 
 _PAGE = 500  # the Platform's largest page, so that a long list takes few questions
 
@@ -91,7 +90,7 @@ def audit(limit: int, infra: str | None) -> None:
 
 
 def _table(found: dict[str, list[Any]]) -> Iterator[str]:
-    now = clock.SystemClock().now()
+    now = moments.now()
     if found["nodes"]:
         yield from _nodes(found["nodes"], now=now)
     elif found["enrollments"]:
