@@ -108,22 +108,19 @@ def test_up_takes_other_ports_where_the_usual_ones_are_busy(folder: pathlib.Path
     assert not str(said(folder)["api"]).endswith(":8440")
 
 
-def test_up_joins_anew_where_the_machines_half_is_gone(folder: pathlib.Path) -> None:
+@pytest.mark.parametrize("half", [".enlist", ".enlist-worker-1"], ids=["Platform", "machine"])
+def test_up_joins_anew_where_one_half_is_gone(folder: pathlib.Path, half: str) -> None:
     up(folder, "--detach")
     up(folder, "--down")
-    shutil.rmtree(folder / ".enlist-worker-1")
+    shutil.rmtree(folder / half)
     assert "Joining this machine as worker-1" in up(folder, "--detach")
 
 
-def test_up_joins_anew_where_the_platforms_half_is_gone(folder: pathlib.Path) -> None:
-    up(folder, "--detach")
-    up(folder, "--down")
-    shutil.rmtree(folder / ".enlist")
-    assert "Joining this machine as worker-1" in up(folder, "--detach")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("whole_group", [True, False], ids=["to the group", "to the script"])
+@pytest.mark.parametrize(
+    ("number", "whole_group"),
+    [(signal.SIGINT, True), (signal.SIGTERM, False)],
+    ids=["Ctrl-C on a terminal", "SIGTERM to the script"],
+)
 def test_up_in_the_foreground_leaves_nothing_behind_when_stopped(
     folder: pathlib.Path, number: signal.Signals, *, whole_group: bool
 ) -> None:
