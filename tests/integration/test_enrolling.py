@@ -1,14 +1,16 @@
 """Tokens and enrollment over a real store of either kind, without a server."""
 
 import datetime
+import functools
 import json
 import pathlib
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from platform_server.enrollment import attempts, limiter
 from platform_server.store import contract
 from platform_server.tokens import issue
 from tests.support import domain
@@ -494,8 +496,8 @@ async def test_the_audit_keeps_500_refused_entries_and_every_enrolled_one(
     one = await domain.build(
         store,
         folder=tmp_path,
-        cap=domain.attempts.Cap(entries=10, days=30),
-        limits=domain.limiter.Limits(per_minute=1000, per_address=1000, per_token=1000),
+        cap=attempts.Cap(entries=10, days=30),
+        limits=limiter.Limits(per_minute=1000, per_address=1000, per_token=1000),
     )
     assert (await one.knock("web-0", await one.new_token("web-0"))).status == 201
     for n in range(25):
@@ -511,14 +513,10 @@ async def test_the_audit_keeps_500_refused_entries_and_every_enrolled_one(
 async def test_refusals_older_than_30_days_are_forgotten(one: domain.Domain) -> None:
     await _unknown(one)
     one.clock.advance(29 * 86_400)
-    await one.store.transact(
-        lambda tx: domain.attempts.purge(tx, now=one.clock.now(), cap=domain.CAP)
-    )
+    await one.store.transact(lambda tx: attempts.purge(tx, now=one.clock.now(), cap=domain.CAP))
     assert len(await one.audit()) == 1
     one.clock.advance(2 * 86_400)
-    await one.store.transact(
-        lambda tx: domain.attempts.purge(tx, now=one.clock.now(), cap=domain.CAP)
-    )
+    await one.store.transact(lambda tx: attempts.purge(tx, now=one.clock.now(), cap=domain.CAP))
     assert not await one.audit()
 
 
@@ -529,12 +527,14 @@ async def test_no_table_holds_a_token_or_its_secret_after_an_enrollment(
     await one.knock("web-1", issued)
     await one.knock("web-1", issued)
     for table in ("enrollment_attempts", "action_log", "events", "nodes", "platform_values"):
-        rows = await one.store.read(
-            lambda tx, table=table: tx.fetch_all(f"SELECT * FROM {table} LIMIT 100")
-        )
-        text = repr([tuple(row) if not isinstance(row, dict) else row for row in rows])
+        rows = await one.store.read(functools.partial(_all_rows, table=table))
+        text = repr([tuple(cast("Any", row)) for row in rows])
         assert issued.token.secret_hex not in text
         assert domain.PEER not in text
+
+
+async def _all_rows(tx: contract.Tx, *, table: str) -> Sequence[contract.Row]:
+    return await tx.fetch_all(f"SELECT * FROM {table} LIMIT 100")  # noqa: S608 - from the list
 
 
 async def test_the_trust_question_is_answered_without_a_token_and_limited_by_itself(

@@ -69,7 +69,7 @@ def test_a_caller_on_loopback_may_name_loopback(url: str) -> None:
         ("nonsense", False),
     ],
 )
-def test_a_caller_is_local_by_his_address_alone(caller: str | None, local: bool) -> None:
+def test_a_caller_is_local_by_his_address_alone(caller: str | None, *, local: bool) -> None:
     assert addresses.is_loopback(caller) is local
 
 
