@@ -9,6 +9,10 @@ an `exit_code`, or one of click's. Not for: what a command does.
 import gc
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
 
 TABLE: dict[str, tuple[str, str]] = {
     "serve": ("platform_server.command:serve", "Run a Platform."),
@@ -25,6 +29,13 @@ TABLE: dict[str, tuple[str, str]] = {
         "Completion for bash, zsh and fish.",
     ),
 }
+
+
+def build() -> "click.Group":
+    """The root command itself, for tools that walk the tree."""
+    from operator_cli import root  # noqa: PLC0415 - as in `run`
+
+    return root.build(TABLE)
 
 
 def main() -> None:
