@@ -265,8 +265,27 @@ class ImaginaryPlatform:
                 raw = await reader.read(65_536)
         finally:
             writer.transport.abort()
+        if not raw:
+            raise ConnectionResetError("The Agent closed the connection without an answer.")
         head, _, body = raw.partition(b"\r\n\r\n")
         return int(head.split(b" ")[1]), body
+
+    async def ask_agent_often(self, port: int, *, client: pathlib.Path, times: int) -> None:
+        """Asks the health question again and again over connections that are kept."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.load_cert_chain(client)
+        question = f"GET {health.PATH} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+        for _ in range(times // 100):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            for _ in range(100):
+                writer.write(question)
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200 "), head
+                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                await reader.readexactly(length)
+            writer.transport.abort()
 
     async def answer(self, request: messages.Request) -> messages.Response:
         """The answer to one request, or the next fault."""

@@ -91,3 +91,13 @@ def contents(data_dir: pathlib.Path) -> dict[str, bytes]:
         for path in sorted(data_dir.rglob("*"))
         if path.is_file() and path.suffix != ".lock" and path.name != "lock"
     }
+
+
+async def said(process: asyncio.subprocess.Process, words: str) -> str:
+    """Reads what a running program logs until a line holds these words; returns that line."""
+    assert process.stderr is not None
+    async with asyncio.timeout(SECONDS):
+        while line := (await process.stderr.readline()).decode():
+            if words in line:
+                return line
+    raise AssertionError(f"The program ended without saying {words!r}.")

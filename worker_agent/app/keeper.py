@@ -104,7 +104,9 @@ class Keeper:
         sleeping = asyncio.create_task(self._clock.sleep(seconds), name="trust-sleep")
         noticing = asyncio.create_task(self._unknown_key.wait(), name="trust-unknown-key")
         try:
-            await asyncio.wait({sleeping, noticing}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({sleeping, noticing}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # a fault of the clock is not to be swallowed
         finally:
             sleeping.cancel()
             noticing.cancel()
