@@ -71,12 +71,14 @@ class RealPlatform:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(STOP_SECONDS)
+            code = self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             kill_group(self.process)
             raise AssertionError(
                 f"The Platform did not stop; it logged:\n{tail(self.log)}"
             ) from None
+        close(self.process)
+        return code
 
 
 def run_enlist(
@@ -166,6 +168,13 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(STOP_SECONDS)
+    close(process)
+
+
+def close(process: subprocess.Popen[bytes]) -> None:
+    """Lets go of the pipe on which it said where it listens."""
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def tail(log: pathlib.Path, *, most_bytes: int = 4000) -> str:
@@ -186,6 +195,7 @@ def _first_line(process: subprocess.Popen[bytes], *, log: pathlib.Path) -> dict[
             part = os.read(process.stdout.fileno(), 65_536)
             if not part:
                 code = process.wait(STOP_SECONDS)
+                close(process)
                 raise AssertionError(f"The Platform ended with {code}; it logged:\n{tail(log)}")
             collected += part
     said = json.loads(collected.partition(b"\n")[0])
