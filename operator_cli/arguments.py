@@ -53,9 +53,6 @@ def label_changes(
 
 
 NODE = click.argument("node_id", metavar="ID", callback=node_id)
-REASON = click.option(
-    "--reason", metavar="TEXT", default="", help="Why, for those who look at the node later."
-)
 LIMIT = click.option(
     "--limit",
     type=click.IntRange(1, MAX_LIMIT),
