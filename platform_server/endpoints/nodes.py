@@ -6,7 +6,9 @@ tombstone; nothing here deletes history.
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import pydantic
 
 from platform_server.audit import events
 from platform_server.endpoints import calls, cursors, refusals, routes, shown
@@ -18,6 +20,16 @@ from wire_protocol import admin, ids, labels
 _MOST_PENDING: Final = 500
 _KEY: Final = re.compile(labels.KEY_PATTERN)
 _VALUE: Final = re.compile(labels.VALUE_PATTERN)
+
+
+class RemoveQuery(pydantic.BaseModel):
+    """How `DELETE /nodes/{id}` is meant."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    force: Annotated[bool, pydantic.Field(description="Also while work is placed on the node.")] = (
+        False
+    )
 
 
 class Nodes:
@@ -133,7 +145,7 @@ class Nodes:
         except _REFUSED as fault:
             raise _refusal(fault) from None
 
-    async def remove(self, call: calls.Call[None, routes.NoQuery]) -> calls.Reply:
+    async def remove(self, call: calls.Call[None, RemoveQuery]) -> calls.Reply:
         """Takes the node away; its id stays taken until `allow`."""
         node_id = node_id_of(call.path)
         now = call.now()
@@ -145,7 +157,11 @@ class Nodes:
                 action="nodes.remove",
                 target=node_id,
                 infra=node.infra,
-                details={"pin": node.pin, "state": node.state.value},
+                details={
+                    "pin": node.pin,
+                    "state": node.state.value,
+                    "force": call.query.force,
+                },
             )
             await events.append(tx, at=now, kind="node.removed", subject=node_id, infra=node.infra)
             changes = [
@@ -244,6 +260,7 @@ class Nodes:
                 path="/api/v1/nodes/{node_id}",
                 summary="Remove a node; its id stays taken until it is allowed again.",
                 handler=self.remove,
+                query=RemoveQuery,
                 answer=admin.Done,
                 problems=("not-found", "node-exists", "node-removed", "node-in-use", "node-state"),
                 **changing,
