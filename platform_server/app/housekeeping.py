@@ -10,11 +10,9 @@ from typing import Final
 
 from platform_server.audit import retention
 from platform_server.endpoints import mutations
-from platform_server.enrollment import attempts, limiter
 from platform_server.sealing import rotation
 from platform_server.settings import groups
 from platform_server.store import contract
-from platform_server.tokens import ending
 from runtime_kit import clock as clock_kit
 
 _LOG = logging.getLogger(__name__)
@@ -54,19 +52,14 @@ class Housekeeper:
             await self._clock.sleep(_PURGE_SECONDS)
 
     async def purge(self) -> None:
-        """Ends what is due and removes what is old: one small transaction each."""
+        """Removes old idempotency keys, events and actions, a batch at a time."""
         now = self._clock.now()
         audit = self._settings.audit
-        cap = attempts.Cap(entries=audit.enrollment_entries, days=audit.enrollment_days)
         chores: tuple[Callable[[contract.Tx], Awaitable[object]], ...] = (
             lambda tx: mutations.purge(tx, now_micros=clock_kit.to_micros(now)),
             lambda tx: retention.purge(
                 tx, now=now, action_days=audit.action_days, event_days=audit.event_days
             ),
-            lambda tx: ending.expire_due(tx, now=now),
-            lambda tx: ending.purge(tx, now=now),
-            lambda tx: attempts.purge(tx, now=now, cap=cap),
-            lambda tx: limiter.purge(tx, now=now),
         )
         for chore in chores:
             try:
