@@ -19,6 +19,9 @@ from runtime_kit import clock
 _CONTEXT: Final = b"enlist-action-v1\n"
 FIRST_HASH: Final = hashlib.sha256(_CONTEXT).digest()
 MAX_DETAILS_BYTES: Final = 16_384
+# made once: an entry is written in every enrollment
+_DETAILS: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_CANONICAL: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 
 COLUMNS: Final = (
     "seq, at, actor, action, target, operation, infra, environment, mfa_verified, details, "
@@ -51,7 +54,7 @@ async def append(tx: contract.Tx, *, action: Action) -> int:
     Takes the append lock, which orders all writers until the transaction ends; raises
     `DetailsTooLarge`.
     """
-    details = json.dumps(dict(action.details), sort_keys=True, separators=(",", ":"))
+    details = _DETAILS.encode(dict(action.details))
     if len(details) > MAX_DETAILS_BYTES:
         raise DetailsTooLarge("The details of one action are larger than 16 KiB.")
     await tx.lock_append()
@@ -81,5 +84,5 @@ async def append(tx: contract.Tx, *, action: Action) -> int:
 
 def hash_of(row: tuple[object, ...], *, previous: bytes) -> bytes:
     """The hash of an entry's ten fields, in the order of the columns, on top of the one before."""
-    canonical = json.dumps(list(row), ensure_ascii=True, separators=(",", ":")).encode()
+    canonical = _CANONICAL.encode(list(row)).encode()
     return hashlib.sha256(_CONTEXT + previous + canonical).digest()

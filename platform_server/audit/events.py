@@ -14,6 +14,7 @@ from platform_server.store import contract
 from runtime_kit import clock
 
 MAX_DATA_BYTES: Final = 16_384
+_DATA: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class DataTooLarge(ValueError):
@@ -33,7 +34,7 @@ async def append(
 
     Raises `DataTooLarge`.
     """
-    text = json.dumps(dict(data or {}), sort_keys=True, separators=(",", ":"))
+    text = _DATA.encode(dict(data or {}))
     if len(text) > MAX_DATA_BYTES:
         raise DataTooLarge("The data of one event are larger than 16 KiB.")
     await tx.lock_append()

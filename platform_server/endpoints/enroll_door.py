@@ -232,7 +232,7 @@ class EnrollDoor:
                 if isinstance(again, register.Registered):
                     return again
                 return await self._refuse(tx, knock=knock, reason=again, proved=proved, now=now)
-            if versions.is_newer(knock.claim.version, product.VERSION):
+            if _is_newer(knock.claim.version):
                 return await self._refuse_newer(tx, knock=knock, proved=proved, now=now)
             redeemed = await redeem.redeem(
                 tx, proved=proved, pin=knock.claim.certificate.pin, now=now
@@ -388,6 +388,10 @@ class EnrollDoor:
             await self._store.transact(work)
         except contract.StoreError as fault:
             _LOG.warning("An invalid attempt was not recorded", extra={"reason": str(fault)})
+
+
+def _is_newer(version: str) -> bool:
+    return version != product.VERSION and versions.is_newer(version, product.VERSION)
 
 
 def limited(seconds: int) -> DoorAnswer:

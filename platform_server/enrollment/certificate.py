@@ -24,6 +24,9 @@ _ONE_PEM: Final = re.compile(
 _HASHES: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
 
+MachineKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
+
+
 class Malformed(ValueError):
     """The certificate is not one that a node may have; the text says what it must be."""
 
@@ -36,6 +39,7 @@ class MachineCertificate:
     sha256: str
     pin: pins.Pin
     parsed: x509.Certificate = dataclasses.field(repr=False, compare=False)
+    key: MachineKey = dataclasses.field(repr=False, compare=False)
 
 
 def read(pem: str) -> MachineCertificate:
@@ -51,7 +55,10 @@ def read(pem: str) -> MachineCertificate:
     try:
         der = base64.b64decode("".join(found[1].split()), validate=True)
         parsed = x509.load_der_x509_certificate(der)
-        spki = _spki(parsed)
+        key = _key(parsed)
+        spki = key.public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
     except Malformed:
         raise
     # What a stranger can put into a certificate makes the parser fail in many ways.
@@ -64,13 +71,13 @@ def read(pem: str) -> MachineCertificate:
         sha256=f"sha256:{hashlib.sha256(der).hexdigest()}",
         pin=pins.pin_of_spki(spki),
         parsed=parsed,
+        key=key,
     )
 
 
 def is_signed_by_itself(certificate: MachineCertificate) -> bool:
     """Whether the certificate's own key signed it: the machine holds the private half."""
-    parsed = certificate.parsed
-    key = parsed.public_key()
+    parsed, key = certificate.parsed, certificate.key
     try:
         if isinstance(key, ed25519.Ed25519PublicKey):
             if parsed.signature_algorithm_oid != x509.SignatureAlgorithmOID.ED25519:
@@ -78,7 +85,7 @@ def is_signed_by_itself(certificate: MachineCertificate) -> bool:
             key.verify(parsed.signature, parsed.tbs_certificate_bytes)
             return True
         algorithm = parsed.signature_hash_algorithm
-        if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(algorithm, _HASHES):
+        if not isinstance(algorithm, _HASHES):
             return False
         key.verify(parsed.signature, parsed.tbs_certificate_bytes, ec.ECDSA(algorithm))
     except (exceptions.InvalidSignature, exceptions.UnsupportedAlgorithm, ValueError):
@@ -86,16 +93,13 @@ def is_signed_by_itself(certificate: MachineCertificate) -> bool:
     return True
 
 
-def _spki(parsed: x509.Certificate) -> bytes:
+def _key(parsed: x509.Certificate) -> MachineKey:
     key = parsed.public_key()
-    fits = isinstance(key, ed25519.Ed25519PublicKey) or (
-        isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
-    )
-    if not fits:
-        raise Malformed("The certificate's key must be P-256 or Ed25519.")
-    return key.public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    if isinstance(key, ed25519.Ed25519PublicKey):
+        return key
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
+        return key
+    raise Malformed("The certificate's key must be P-256 or Ed25519.")
 
 
 def _normal_pem(der: bytes) -> str:

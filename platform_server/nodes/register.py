@@ -9,6 +9,7 @@ same key get the same node again, for as long as the node has that key.
 import dataclasses
 import datetime
 import json
+from collections.abc import Mapping
 from typing import Final
 
 from platform_server.audit import actions, events
@@ -111,8 +112,8 @@ async def register(
         claim.certificate.pin,
         claim.version,
         claim.url,
-        json.dumps(dict(enrollment.labels), sort_keys=True),
-        json.dumps(dict(claim.reported_labels), sort_keys=True),
+        _json_of(enrollment.labels),
+        _json_of(claim.reported_labels),
         enrollment.enrollment_id,
         moment,
     )
@@ -176,6 +177,10 @@ async def repeat(
         first_time=False,
         seal=_SEAL,
     )
+
+
+def _json_of(labels: Mapping[str, str]) -> str:
+    return json.dumps(dict(labels), sort_keys=True) if labels else "{}"
 
 
 async def _tell(
