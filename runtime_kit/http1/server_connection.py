@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._keep_alive = True
         self._answered = 0
         self._paused = False
+        self._clogged = False
         self._to_drop: int | None = None
         self._dropped = 0
 
@@ -124,6 +125,17 @@ class Connection(asyncio.Protocol):
             self._pause()  # a whole request is there; what follows can wait
         self._advance()
 
+    def pause_writing(self) -> None:
+        """The client does not read its answers: it gets no further ones until it does."""
+        self._clogged = True
+        self._pause()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._clogged = False
+        self._resume()
+        self._advance()
+
     def answer(self, response: messages.Response) -> None:
         """Write the answer to the request in work, then go on to the next or close."""
         if self._phase is not _Phase.WORK or self._transport is None or self._head is None:
@@ -140,9 +152,7 @@ class Connection(asyncio.Protocol):
         self._phase = _Phase.HEAD
         self._owner.head_pending(self, pending=True)
         self._set_timer(self._limits.head_s if self._buffer else self._limits.idle_s)
-        if self._paused and len(self._buffer) <= self._buffer_bytes:
-            self._paused = False
-            self._transport.resume_reading()
+        self._resume()
         if self._buffer:
             self._loop.call_soon(self._advance)  # not at once: a thousand may be waiting in line
 
@@ -166,7 +176,7 @@ class Connection(asyncio.Protocol):
             self.establishing.cancel()
 
     def _advance(self) -> None:
-        if self._phase is not _Phase.HEAD and self._phase is not _Phase.BODY:
+        if self._clogged or (self._phase is not _Phase.HEAD and self._phase is not _Phase.BODY):
             return
         head = self._head or self._take_head()
         if head is None or len(self._buffer) < head.content_length:
@@ -201,7 +211,8 @@ class Connection(asyncio.Protocol):
         del self._buffer[:size]
         self._head = head
         self._owner.head_pending(self, pending=False)
-        self._keep_alive = head.headers.get("connection", "").lower() != "close"
+        wishes = head.headers.get("connection", "").lower().split(",")
+        self._keep_alive = "close" not in (wish.strip() for wish in wishes)
         expectation = head.headers.get("expect", "").lower()
         refused = self._owner.judge(head)
         if refused is None and head.content_length > self._limits.body_bytes:
@@ -255,6 +266,17 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._paused:
             self._paused = True
             self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if (
+            self._transport is not None
+            and self._paused
+            and not self._clogged
+            and self._phase is not _Phase.DROP
+            and len(self._buffer) <= self._buffer_bytes
+        ):
+            self._paused = False
+            self._transport.resume_reading()
 
     def _time_is_up(self) -> None:
         if self._phase is _Phase.DROP and not self._paused:

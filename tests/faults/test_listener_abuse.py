@@ -177,6 +177,27 @@ async def test_ten_thousand_requests_at_once_on_one_connection_are_answered_in_t
     assert reached(engine) == []
 
 
+async def test_a_flood_of_requests_whose_answers_nobody_reads_is_held_back_and_cut_off(
+    listener: edge.Listener, engine: edge.Engine
+) -> None:
+    process = psutil.Process(listener.process.pid)
+    await served_soon(listener)
+    before = process.memory_info().rss
+    sent, block = 0, edge.post("/x", body=b"") * 1000
+    async with edge.connected(listener) as (_, writer):
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        with contextlib.suppress(OSError):
+            async with asyncio.timeout(edge.PATIENCE_S):
+                while sent < 256 << 20:
+                    writer.write(block)
+                    await writer.drain()
+                    sent += len(block)
+    assert sent < 64 << 20
+    assert process.memory_info().rss - before < 24 << 20
+    await served_soon(listener)
+    assert reached(engine) == []
+
+
 async def test_five_hundred_slow_heads_cost_one_another_and_nobody_else(
     listener: edge.Listener, engine: edge.Engine
 ) -> None:
