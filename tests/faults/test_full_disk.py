@@ -14,7 +14,7 @@ def test_a_machine_without_room_is_told_before_its_token_leaves(tmp_path: pathli
         worker = machine.Machine(data_dir=disk / "worker", port=machine.free_port())
         token = machine.issue(platform, "full-1")
         ballast = small_disk.fill(disk)
-        worker.join(token, expect=75)
+        worker.join(token, expect=2)
         listed = json.loads(platform.enlist("nodes", "list", "-o", "json"))
         assert [entry["state"] for entry in listed["enrollments"]] == ["pending"]
         assert platform.enlist("nodes", "audit", "-o", "json").count('"outcome"') == 0

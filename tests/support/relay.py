@@ -1,7 +1,8 @@
 """A TCP relay between machine and listener that obeys orders and keeps a capture.
 
 It stands on loopback and passes bytes both ways. It can lose the answer to a request: once the
-client has sent more than a handshake takes, the first byte of the answer ends the connection.
+client has sent more than the end of a handshake takes, the first byte of the answer ends the
+connection.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Iterator
 
 CHUNK = 65_536
-HANDSHAKE_BYTES = 1500  # a TLS 1.3 client sends less than this before its request
+FINISHED_BYTES = 400  # after the server has spoken, a TLS 1.3 client ends its handshake in less
 IDLE_SECONDS = 30.0
 
 
@@ -36,7 +37,8 @@ class Relay:
         ):
             selector.register(client, selectors.EVENT_READ, server)
             selector.register(server, selectors.EVENT_READ, client)
-            upward = 0
+            asked = 0  # what the client has sent since the server spoke
+            spoken = False
             while not self.stopping.is_set():
                 ready = selector.select(IDLE_SECONDS)
                 if not ready:
@@ -47,12 +49,14 @@ class Relay:
                     if not content:
                         return
                     if source is client:
-                        upward += len(content)
+                        asked += len(content) if spoken else 0
                         self.sent += content
-                    elif self.lose and upward > HANDSHAKE_BYTES:
+                    elif self.lose and asked > FINISHED_BYTES:
                         self.lose -= 1
                         self.lost += 1
                         return
+                    else:
+                        spoken = True
                     key.data.sendall(content)
 
 
