@@ -107,7 +107,7 @@ class Waiting(Settings, abc.ABC):
         """What happens, as it happens, from that sequence number on; reconnects by itself."""
         return map(event_stream.parse, self.event_documents(self.tail(after=after, infra=infra)))
 
-    def event_documents(self, tail: event_stream.Tail) -> Iterator[Any]:
+    def event_documents(self, tail: event_stream.Tail) -> Generator[Any, None, None]:
         """The events behind that place, as JSON without models."""
         while not tail.ended:
             try:

@@ -91,14 +91,8 @@ def withdraw_token(node_id: str) -> None:
     Example:
       enlist nodes withdraw-token web-1
     """
-    open_ = [
-        one
-        for one in connection.every(enrollments.list_(limit=_PAGE), of="enrollments")
-        if one["state"] == "pending" and node_id in (one["node_id"], one["enrollment_id"])
-    ]
-    if not open_:
-        raise errors.NotFound(f"The node {node_id} has no unused enrollment.", code="not-found")
-    done = connection.change(enrollments.withdraw(open_[0]["enrollment_id"]))
+    enrollment_id = _pending(node_id)
+    done = connection.change(enrollments.withdraw(enrollment_id))
     if done is not None:
         printing.show(done, lines=lambda: printing.changes(done, check=False))
 
@@ -149,6 +143,16 @@ def enroll(
     if trust_out is not None:
         _write_trust(trust_out, answer=answer)
     printing.show(answer, lines=lambda: _enrolled(answer))
+
+
+def _pending(node_id: str) -> str:
+    """The unused enrollment of that node, or with that id; newest first, so it is found soon."""
+    with connection.client() as opened:
+        for page in connection.pages(opened, enrollments.list_(limit=_PAGE)):
+            for one in page["enrollments"]:
+                if one["state"] == "pending" and node_id in (one["node_id"], one["enrollment_id"]):
+                    return str(one["enrollment_id"])
+    raise errors.NotFound(f"The node {node_id} has no unused enrollment.", code="not-found")
 
 
 def _paste(issued: dict[str, Any]) -> Iterator[str]:
