@@ -21,6 +21,7 @@ _PROBE_NAME = ".tmp-space-probe"
 def check_room(where: paths.Paths) -> None:
     """Makes the data directory and proves that it can be written; raises `Misuse` if not."""
     try:
+        _check_foreign(where)
         private_files.ensure_private_folder(where.folder)
         _check_free(where.folder)
         probe = where.folder / _PROBE_NAME
@@ -43,6 +44,7 @@ def look_for_room(where: paths.Paths) -> None:
             f"{folder} cannot be written by this account, so that {where.folder} cannot be made.",
             hint="Run the command as root, or name a folder of your own with --data-dir.",
         )
+    _check_foreign(where)
     _check_free(folder)
 
 
@@ -56,6 +58,19 @@ def cannot_write(folder: pathlib.Path, *, error: OSError) -> failures.Misuse:
         f"The data directory {folder} cannot be written: {reason}.",
         hint="Run the command as its owner or as root, or name another with --data-dir.",
     )
+
+
+def _check_foreign(where: paths.Paths) -> None:
+    """Keeps a mistyped `--data-dir /tmp` from being made private to one account."""
+    if not where.folder.is_dir():
+        return
+    names = {path.name for path in where.folder.iterdir()}
+    own = {path.name for path in (*where.private_files(), where.identity, where.lock)}
+    if names and names.isdisjoint(own):
+        raise failures.Misuse(
+            f"{where.folder} is not empty and no worker's data directory.",
+            hint="Nothing was changed. Name a folder of its own with --data-dir.",
+        )
 
 
 def _check_free(folder: pathlib.Path) -> None:

@@ -43,9 +43,12 @@ def _close(path: pathlib.Path, *, wanted: int, warn: Callable[[str], None]) -> N
         )
     if stat.S_IMODE(info.st_mode) & 0o077:
         path.chmod(wanted)
+        advice = ""
+        if not stat.S_ISDIR(info.st_mode):
+            advice = " If somebody may have read it, remove the node and join again."
         warn(
-            f"{path} had mode {stat.S_IMODE(info.st_mode):04o}, so that others could read it; it "
-            f"is {wanted:04o} now. If somebody may have read it, remove the node and join again."
+            f"{path} had mode {stat.S_IMODE(info.st_mode):04o}, so that others could look into it; "
+            f"it is {wanted:04o} now.{advice}"
         )
 
 
