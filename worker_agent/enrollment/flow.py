@@ -108,7 +108,7 @@ def _write(
         node_id=planned.node_id,
         mode=planned.mode,
         given_pins=planned.pins,
-        pins=kept_pins(planned, leaf_pin=answer.leaf.pin, fingerprint=answer.leaf.fingerprint),
+        pins=kept_pins(planned.pins, leaf_pin=answer.leaf.pin, fingerprint=answer.leaf.fingerprint),
         ca_pem=planned.ca_pem,
         enrollment_id=planned.token.enrollment_id,
         joined_at=now,
@@ -149,9 +149,11 @@ def _write(
     )
 
 
-def kept_pins(planned: plan.Join, *, leaf_pin: str, fingerprint: str) -> tuple[pins.Pin, ...]:
+def kept_pins(
+    given: tuple[pins.Pin, ...], *, leaf_pin: str, fingerprint: str
+) -> tuple[pins.Pin, ...]:
     """The pins to keep: the hash of a whole certificate gives way to the pin of its key."""
-    if not planned.pins:
+    if not given:
         return ()
-    others = (pin for pin in planned.pins if pin not in (leaf_pin, fingerprint))
+    others = (pin for pin in given if pin not in (leaf_pin, fingerprint))
     return (pins.parse_pin(leaf_pin), *others)
