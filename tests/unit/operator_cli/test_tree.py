@@ -176,6 +176,30 @@ def test_a_foreign_command_inherits_what_was_typed_before_its_name(
     assert seen == [("typed", "json"), ("nearer", "json"), ("own", "json")]
 
 
+def test_a_foreign_commands_own_flag_hears_what_was_typed_before_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[bool, str | None]] = []
+
+    @click.group("foreign")
+    def foreign() -> None: ...
+
+    @foreign.command("join")
+    @click.option("--check", is_flag=True)
+    @click.option("--platform")
+    def join(*, check: bool, platform: str | None) -> None:
+        seen.append((check, platform))
+
+    table = _foreign(monkeypatch, foreign)
+    for line in (
+        ["foreign", "join"],
+        ["--check", "foreign", "join"],
+        ["foreign", "--platform", "x", "join", "--check"],
+    ):
+        assert root.run(line, table=table) == 0
+    assert seen == [(False, None), (True, None), (True, "x")]
+
+
 def test_a_foreign_command_that_does_not_know_check_is_refused_with_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
