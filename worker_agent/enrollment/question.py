@@ -38,7 +38,8 @@ async def enroll(
         try:
             return await _try(planned, body=body, around=around)
         except failures.Temporary as failure:
-            owed = max(wait, getattr(failure, "retry_after", None) or 0.0)
+            asked = failure.retry_after if isinstance(failure, TryLater) else None
+            owed = max(wait, asked or 0.0)
             spent = around.clock.monotonic() - started
             if spent + owed > PATIENCE_SECONDS:
                 raise failures.Temporary(
@@ -101,7 +102,9 @@ async def _try(
 class TryLater(failures.Temporary):
     """The Platform asks for patience; `retry_after` is in seconds."""
 
-    retry_after: float | None = None
+    def __init__(self, message: str, *, retry_after: float | None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 def _refusal(
@@ -112,9 +115,7 @@ def _refusal(
     )
     ask_again = f"enlist nodes enroll-token {planned.node_id} --replace"
     if isinstance(failure, failures.Temporary):
-        later = TryLater(failure.message)
-        later.retry_after = answer.retry_after
-        return later
+        return TryLater(failure.message, retry_after=answer.retry_after)
     if isinstance(failure, failures.Refused):
         return failures.Refused(
             "Enrollment refused.",

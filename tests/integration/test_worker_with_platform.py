@@ -1,0 +1,63 @@
+"""The worker beside a real Platform: trust keys that rotate, and nodes that come back."""
+
+import json
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import machine, real_platform
+from worker_agent.settings import paths, trust_file
+
+QUICK_PROBES = {"ENLIST_PROBE__INTERVAL_SECONDS": "1"}
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_platform.RealPlatform]:
+    folder = tmp_path_factory.mktemp("with-platform") / "platform"
+    with real_platform.running(folder, environment=QUICK_PROBES) as running:
+        yield running
+
+
+def trust_keys(worker: machine.Machine) -> set[str]:
+    held = trust_file.read(paths.Paths(folder=worker.data_dir).trust)
+    assert held is not None
+    return {key.key_id for key in held.statement.trust_keys}
+
+
+def published(platform: real_platform.RealPlatform) -> set[str]:
+    shown = json.loads(platform.enlist("platform", "show", "-o", "json"))
+    return {key["key_id"] for key in shown["trust_keys"]}
+
+
+def test_a_join_during_a_rotation_works_and_survives_the_next(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    early = machine.in_folder(tmp_path, name="early")
+    early.join(machine.issue(platform, "early-1"))
+    before_rotation = machine.issue(platform, "between-1")
+    platform.enlist("platform", "rotate-trust-key", "--yes")
+    between = machine.in_folder(tmp_path, name="between")
+    between.join(before_rotation)
+    platform.enlist("platform", "rotate-trust-key", "--yes")
+    late = machine.in_folder(tmp_path, name="late")
+    late.join(machine.issue(platform, "late-1"))
+    for worker in (early, between, late):
+        real_platform.run_enlist("worker", "refresh-trust", "--data-dir", str(worker.data_dir))
+        assert trust_keys(worker) == published(platform)
+    with early.agent(), between.agent(), late.agent():
+        for node_id in ("early-1", "between-1", "late-1"):
+            machine.wait_for_state(platform, node_id, "ready")
+
+
+def test_a_join_without_an_address_stays_enrolled(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    folder = tmp_path / "outward"
+    token = machine.issue(platform, "outward-1")
+    said = real_platform.run_enlist(
+        *("worker", "join", "-", "--data-dir", str(folder), "-o", "json"), stdin=token
+    )
+    assert json.loads(said)["connectivity"] == "dial-out"
+    shown = machine.node(platform, "outward-1")
+    assert (shown["state"], shown["connectivity"]) == ("enrolled", "dial-out")
