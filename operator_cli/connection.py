@@ -94,7 +94,7 @@ def change(call: calls.Call[Any], *, question: str | None = None) -> Any:
 def confirm(question: str) -> None:
     """Asks on a terminal; without one, or with `--yes`, goes on."""
     options = global_options.current()
-    if options.yes or not _on_terminal():
+    if options.yes or not on_terminal():
         return
     if not click.confirm(question, err=True):
         raise click.UsageError("Nothing was changed.")
@@ -143,7 +143,8 @@ def read_secret(place: str, *, what: str) -> str:
     return text
 
 
-def _on_terminal() -> bool:
+def on_terminal() -> bool:
+    """Whether a person can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -6,17 +6,13 @@ whose report (a traceback, no values) lies in a private file. Not for: deciding 
 """
 
 import os
-import sys
 import traceback
 from pathlib import Path
 
 import click
 
 OUR_FAULT = 1
-INVALID = 2
-TEMPORARY = 75
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-PIPE_CLOSED = 141  # 128 + SIGPIPE: the reader left, `enlist nodes list | head`
 
 
 def tell(error: BaseException, *, debug: bool) -> int:
@@ -26,9 +22,6 @@ def tell(error: BaseException, *, debug: bool) -> int:
     if isinstance(error, KeyboardInterrupt | click.Abort):
         click.echo("Interrupted.", err=True)
         return INTERRUPTED
-    if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
     if debug and not isinstance(error, click.ClickException):
         traceback.print_exception(error)
     if isinstance(error, click.ClickException):

@@ -1,6 +1,7 @@
 """The root command over a table, and how its end becomes an exit code."""
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 
 import click
@@ -8,6 +9,8 @@ import click
 from operator_cli import global_options, lazy
 
 _USUAL_WIDTH, _NARROWEST, _WIDEST = 80, 50, 100
+
+PIPE_CLOSED = 141  # 128 + SIGPIPE, as shells count: the reader left, `enlist nodes list | head`
 
 _TEXT = """Turn machines into trusted nodes of your platform.
 
@@ -34,6 +37,9 @@ def run(arguments: Sequence[str], *, table: Mapping[str, tuple[str, str]]) -> in
             args=list(arguments), prog_name="enlist", standalone_mode=False, obj=options
         )
     except SystemExit as leaving:
+        # What click leaves in place of stdout after EPIPE; it ends with 1, our code for faults.
+        if type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
+            return PIPE_CLOSED
         code = leaving.code
         return code if isinstance(code, int) else int(code is not None)
     except BaseException as error:  # noqa: BLE001 - each one ends in an exit code

@@ -200,6 +200,8 @@ def _token(file: str | None, *, typed: str | None) -> str:
         text = typed.strip()
     elif file is not None:
         text = connection.read_secret(file, what="enrollment token")
+    elif not connection.on_terminal():
+        raise click.UsageError("Give the token with --enrollment-token-file FILE, - for stdin.")
     else:
         text = click.prompt("Enrollment token", hide_input=True, err=True).strip()
     # Here, since random sources and hashes cost each other command a tenth.

@@ -211,3 +211,18 @@ def test_no_platform_there_is_temporary(tmp_path: Path) -> None:
     done = run(tmp_path, "--data-dir", str(tmp_path), "nodes", "list")
     assert (done.returncode, done.stdout) == (75, "")
     assert "enlist serve" in done.stderr
+
+
+def test_a_reader_that_leaves_is_no_fault(platform: real_platform.RealPlatform) -> None:
+    command = [*real_platform.ENLIST, "--data-dir", str(platform.data_dir), "audit", "export"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=real_platform.clean_environment(),
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(30) == 141
+        assert process.stderr is not None
+        assert process.stderr.read() == b""

@@ -264,7 +264,7 @@ def test_removal_asks_on_a_terminal(
 ) -> None:
     platform.add_node("web-1")
     monkeypatch.setattr("click.confirm", lambda *_text, **_more: answer == "yes")
-    monkeypatch.setattr("operator_cli.connection._on_terminal", lambda: True)
+    monkeypatch.setattr("operator_cli.connection.on_terminal", lambda: True)
     assert enlist("nodes", "remove", "web-1").code == ANSWERS[answer]
     assert platform.nodes["web-1"].state == ("removed" if answer == "yes" else "ready")
 
@@ -276,7 +276,7 @@ def test_yes_answers_on_a_terminal(
         raise AssertionError("It must not ask.")
 
     platform.add_node("web-1")
-    monkeypatch.setattr("operator_cli.connection._on_terminal", lambda: True)
+    monkeypatch.setattr("operator_cli.connection.on_terminal", lambda: True)
     monkeypatch.setattr("click.confirm", ask)
     assert enlist("--yes", "nodes", "remove", "web-1").code == 0
 
@@ -315,3 +315,13 @@ def test_each_problem_ends_in_its_exit_code(
     assert (done.code, done.out) == (CODES[code], "")
     assert done.err.startswith("Error: As it is.")
     assert len(done.err.splitlines()) == 1
+
+
+def test_without_a_terminal_the_token_must_be_given(
+    enlist: Enlist, platform: standin.StandIn, home: Path
+) -> None:
+    _, line = _enroll(enlist, home)
+    done = enlist(*line)
+    assert (done.code, done.out) == (2, "")
+    assert "--enrollment-token-file" in done.err
+    assert platform.seen[-1].path == "/enrollments"
