@@ -221,10 +221,10 @@ class EnrollDoor:
             repeated = reason is reasons.Reason.ALREADY_USED and redeem.is_repeat(
                 proved, pin=knock.claim.certificate.pin
             )
-            if self._trust is None:
-                reason = reasons.Reason.NODES_DISABLED
-            elif reason is None or repeated:
+            if reason is None or repeated:
                 reason = await self._examine(tx, proved=proved, knock=knock, repeated=repeated)
+                if reason is not None and await redeem.has_changed(tx, proved=proved):
+                    continue  # its winner made the node meanwhile: it may even be this machine
             if reason is not None:
                 return await self._refuse(tx, knock=knock, reason=reason, proved=proved, now=now)
             if repeated:
@@ -252,6 +252,8 @@ class EnrollDoor:
         self, tx: contract.Tx, *, proved: redeem.Proved, knock: _Knock, repeated: bool
     ) -> reasons.Reason | None:
         """What can refuse a good token: the certificate's signature, then the node."""
+        if self._trust is None:
+            return reasons.Reason.NODES_DISABLED
         if not certificate.is_signed_by_itself(knock.claim.certificate):
             return reasons.Reason.BAD_SIGNATURE
         if repeated:

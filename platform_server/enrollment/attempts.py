@@ -67,10 +67,14 @@ async def record(
 ) -> bool:
     """Writes the attempt down, or counts it onto the entry it repeats; True for a new entry."""
     moment = clock.to_micros(now)
-    if outcome is not Outcome.ENROLLED and await _fold(
-        tx, key=(outcome.value, reason or "", node_id or "", version or ""), moment=moment
-    ):
-        return False
+    key = (outcome.value, reason or "", node_id or "", version or "")
+    if outcome is not Outcome.ENROLLED:
+        if await _fold(tx, key=key, moment=moment):
+            return False
+        # of many that come at once on several engines, one writes the entry and the others count
+        await tx.lock(f"attempt {' '.join(key)}")
+        if tx.dialect is not contract.Dialect.SQLITE and await _fold(tx, key=key, moment=moment):
+            return False
     await tx.execute(
         "INSERT INTO enrollment_attempts"
         "(outcome, reason, node_id, version, count, first_at, last_at, infra) "
@@ -90,10 +94,12 @@ async def record(
 
 async def _fold(tx: contract.Tx, *, key: tuple[str, str, str, str], moment: int) -> bool:
     changed = await tx.execute(
-        "UPDATE enrollment_attempts SET count = count + 1, last_at = ? WHERE attempt_id = ("
+        "UPDATE enrollment_attempts SET count = count + 1, "
+        "last_at = CASE WHEN last_at > ? THEN last_at ELSE ? END WHERE attempt_id = ("
         "SELECT attempt_id FROM enrollment_attempts WHERE outcome = ? AND reason = ? "
         "AND COALESCE(node_id, '') = ? AND COALESCE(version, '') = ? "
         "AND last_at > ? ORDER BY attempt_id DESC LIMIT 1)",
+        moment,
         moment,
         *key,
         moment - int(FOLD_WITHIN.total_seconds() * 1_000_000),
