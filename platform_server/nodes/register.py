@@ -136,10 +136,13 @@ async def repeat(
     """The same node again for the same token and key; a reason once the node has moved on.
 
     The Agent's address and version are taken over only before the node was first ready: later,
-    whoever holds an old token and the key must not be able to point the Platform elsewhere.
+    whoever holds an old token and the key must not be able to point the Platform elsewhere. Another
+    certificate of the same key is taken over at any time: it proves the same, and the machine has
+    lost the former or names other addresses in it.
     """
     row = await tx.fetch_one(
-        "SELECT state, pin, generation, enrollment_id, url, version, first_ready_at "
+        "SELECT state, pin, generation, enrollment_id, url, version, first_ready_at, "
+        "certificate_sha256 "
         "FROM nodes WHERE node_id = ?",
         claim.node_id,
     )
@@ -169,6 +172,23 @@ async def repeat(
             subject=claim.node_id,
             infra=proved.enrollment.infra,
             data={"url": url},
+        )
+    if row["certificate_sha256"] != claim.certificate.sha256:
+        await tx.execute(
+            "UPDATE nodes SET certificate_pem = ?, certificate_sha256 = ? "
+            "WHERE node_id = ? AND pin = ?",
+            claim.certificate.pem,
+            claim.certificate.sha256,
+            claim.node_id,
+            claim.certificate.pin,
+        )
+        await events.append(
+            tx,
+            at=now,
+            kind="node.certificate-changed",
+            subject=claim.node_id,
+            infra=proved.enrollment.infra,
+            data={"certificate_sha256": claim.certificate.sha256},
         )
     return Registered(
         node_id=claim.node_id,

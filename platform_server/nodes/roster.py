@@ -97,7 +97,14 @@ async def follow(tx: contract.Tx, *, seen: int, operators: configured.Configured
 
 
 _CHANGES: Final = frozenset(
-    {"node.enrolled", "node.key-changed", "node.address-changed", "node.removed", "node.allowed"}
+    {
+        "node.enrolled",
+        "node.key-changed",
+        "node.address-changed",
+        "node.certificate-changed",
+        "node.removed",
+        "node.allowed",
+    }
 )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -61,3 +62,33 @@ def test_a_join_without_an_address_stays_enrolled(
     assert json.loads(said)["connectivity"] == "dial-out"
     shown = machine.node(platform, "outward-1")
     assert (shown["state"], shown["connectivity"]) == ("enrolled", "dial-out")
+
+
+def test_a_join_that_was_killed_may_be_repeated_with_another_address(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    token = machine.issue(platform, "moved-1")
+    first = machine.in_folder(tmp_path, name="moved")
+    first.join(token, environment={"ENLIST_CRASH_AT": "join.answered"}, expect=-signal.SIGKILL)
+    assert machine.node(platform, "moved-1")["address"] == f"https://127.0.0.1:{first.port}"
+    moved = machine.Machine(data_dir=first.data_dir, port=machine.free_port())
+    moved.join(token, "--address", "localhost")
+    with moved.agent():
+        shown = machine.wait_for_state(platform, "moved-1", "ready")
+    assert shown["address"] == f"https://127.0.0.1:{moved.port}"
+
+
+def test_a_lost_certificate_is_made_anew_by_the_same_command_and_the_node_comes_back(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    token = machine.issue(platform, "lost-1")
+    worker = machine.in_folder(tmp_path, name="lost")
+    worker.join(token)
+    with worker.agent():
+        pin = machine.wait_for_state(platform, "lost-1", "ready")["pin"]
+    paths.Paths(folder=worker.data_dir).certificate.write_bytes(b"")
+    worker.join(token)
+    with worker.agent():
+        machine.wait_for_state(platform, "lost-1", "unreachable")
+        shown = machine.wait_for_state(platform, "lost-1", "ready")
+    assert shown["pin"] == pin

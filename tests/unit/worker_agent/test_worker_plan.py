@@ -49,7 +49,7 @@ JOIN = join_file.JoinFile(
     enrollment_id=TOKEN.enrollment_id,
     joined_at=NOW,
 )
-JOINED = stored.Stored(agent=AGENT, join=JOIN, held=HELD)
+JOINED = stored.Stored(agent=AGENT, join=JOIN, held=HELD, has_identity=True)
 NOTHING = stored.Stored()
 
 
@@ -162,9 +162,9 @@ def test_a_new_token_on_a_joined_machine_enrolls_again_with_the_stored_values() 
     assert found.held is HELD
 
 
-@pytest.mark.parametrize("missing", ["join", "held"])
+@pytest.mark.parametrize("missing", ["join", "held", "has_identity"])
 def test_a_lost_file_is_repaired_by_the_same_token(missing: str) -> None:
-    lost: dict[str, Any] = {missing: None}
+    lost: dict[str, Any] = {missing: False if missing == "has_identity" else None}
     found = decided(
         given(token=JOIN_TOKEN, addresses=("192.0.2.7",)), on=dataclasses.replace(JOINED, **lost)
     )
