@@ -126,6 +126,7 @@ async def build(
                 settings=settings,
                 clock=clock,
                 meter=meter,
+                draining=draining,
             ),
             connections=settings.api.connections,
             draining=draining,

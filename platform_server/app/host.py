@@ -175,6 +175,8 @@ class Host:
                 exit_code=problems.Exit.OUR_FAULT,
             )
         code = await engine.ended()
+        if code < 0:  # one that refuses says why itself
+            _LOG.error("The engine was killed before it served", extra={"signal": -code})
         raise EngineRefused(code)
 
     async def _replace_engine(self) -> None:

@@ -16,7 +16,7 @@ from platform_server.app import failures
 from platform_server.store import opening
 from wire_protocol import problems
 
-_WAIT_SECONDS: Final = 12.0  # an engine that is told to stop is gone within 10
+_WAIT_SECONDS: Final = 6.0  # an engine that is told to stop is gone by then
 _STEP_SECONDS: Final = 0.05
 
 

@@ -39,6 +39,7 @@ _UCRED: Final = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 _BODY_SECONDS: Final = 10.0
 _FIRST_HEAD_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 75.0
+_FRESH_SECONDS: Final = 0.25
 _LINGER_SECONDS: Final = 1.0  # how long the rest of a refused body is read and dropped
 _NO_BODY_BYTES: Final = 1024  # enough to tell an empty body from one that is not wanted
 
@@ -85,7 +86,9 @@ class HttpDoor:
         settings: groups.Settings,
         clock: clock_kit.Clock,
         meter: measures.Meter,
+        draining: asyncio.Event,
     ) -> None:
+        self._draining = draining
         self._router = served
         self._door = door
         self._gate = gate
@@ -114,6 +117,8 @@ class HttpDoor:
             response = _problem_response(problem, headers={"Allow": ", ".join(fault.allowed)})
         except Exception as fault:  # noqa: BLE001 - the edge: every fault becomes an answer
             response = _problem_response(self._problem_of(fault, request_id=request_id))
+        if self._draining.is_set():
+            response.force_close()
         self._meter.answered(
             method=request.method if path != "unmatched" else "-",
             path=path,
@@ -307,10 +312,14 @@ class Server(web.Server):
         self._listening.append(listening)
 
     async def drain(self, *, seconds: float) -> None:
-        """Takes nothing new, lets what is in work finish, then closes the rest."""
+        """Takes nothing new, lets what is in work finish, then closes the rest.
+
+        Who has connected a moment ago may still speak: the next engine does not see him.
+        """
         self._draining.set()
         for listening in self._listening:
             listening.close()
+        await asyncio.sleep(_FRESH_SECONDS)
         await self.shutdown(seconds)
 
 

@@ -106,6 +106,7 @@ async def running(
                 settings=group,
                 clock=clock,
                 meter=meter,
+                draining=api.draining,
             ),
             connections=group.api.connections,
             draining=api.draining,
