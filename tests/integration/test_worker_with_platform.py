@@ -1,5 +1,6 @@
 """The worker beside a real Platform: trust keys that rotate, and nodes that come back."""
 
+import datetime
 import json
 import pathlib
 import signal
@@ -7,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import machine, real_platform
+from tests.support import clocks, joining, machine, real_platform
 from worker_agent.settings import paths, trust_file
 
 QUICK_PROBES = {"ENLIST_PROBE__INTERVAL_SECONDS": "1"}
@@ -92,3 +93,16 @@ def test_a_lost_certificate_is_made_anew_by_the_same_command_and_the_node_comes_
         machine.wait_for_state(platform, "lost-1", "unreachable")
         shown = machine.wait_for_state(platform, "lost-1", "ready")
     assert shown["pin"] == pin
+
+
+async def test_a_clock_that_is_wrong_is_told_by_how_much(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    joined = joining.Joining(
+        folder=tmp_path / "skewed",
+        clock=clocks.ShiftedClock(ahead=datetime.timedelta(hours=2)),
+    )
+    await joined.join(machine.issue(platform, "skewed-1"), port=machine.free_port())
+    (warning,) = joined.warned
+    assert "s ahead of the Platform's" in warning
+    assert machine.node(platform, "skewed-1")["state"] == "enrolled"

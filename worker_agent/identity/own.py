@@ -141,6 +141,18 @@ def pin_of(certificate: x509.Certificate) -> pins.Pin:
 
 def damaged(found: Found, *, where: paths.Paths) -> failures.NeedsOperator:
     """The failure to raise for an identity that a person must look at."""
+    if found.state is states.State.KEYED:
+        return failures.NeedsOperator(
+            found.fault or f"{where.certificate} is not there.",
+            hint="Its key is. Make the certificate anew by joining again, with the token that "
+            "this machine joined with or a new one: enlist worker join -",
+        )
+    if found.state is states.State.FRESH:
+        return failures.NeedsOperator(
+            found.fault or f"The key {where.key} is not there.",
+            hint="Restore it, or join again with a new token (on the Platform: enlist nodes "
+            "enroll-token NODE_ID --replace): enlist worker join -",
+        )
     fault = found.fault or f"{where.identity} holds no usable key and certificate."
     return failures.NeedsOperator(
         f"{fault} Nothing was changed, because it may hold a real key.",

@@ -183,3 +183,23 @@ def test_a_symbolic_link_in_place_of_a_private_file_is_refused(
 def test_a_key_that_others_may_read_is_no_key_before_it_is_closed(where: paths.Paths) -> None:
     put(where.key, KEY_PEM, mode=0o644)
     assert own.look(where).state is states.State.DAMAGED
+
+
+LOADING: dict[str, str] = {
+    "nothing": "enlist worker join -",
+    "an empty key": "enlist worker join -",
+    "a key with an empty certificate": "enlist worker join -",
+    "a cut key": "mv ",
+    "another key's certificate": "mv ",
+}
+
+
+@pytest.mark.parametrize("case", LOADING)
+def test_an_agent_without_its_identity_is_told_what_helps(where: paths.Paths, case: str) -> None:
+    key, certificate, _ = FOUND[case]
+    for path, content in ((where.key, key), (where.certificate, certificate)):
+        if content is not None:
+            put(path, content)
+    with pytest.raises(failures.NeedsOperator) as raised:
+        own.load(where)
+    assert LOADING[case] in str(raised.value)
