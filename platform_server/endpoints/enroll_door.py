@@ -218,20 +218,13 @@ class EnrollDoor:
             reason = redeem.judge(
                 proved, node_id=knock.claim.node_id, address=knock.address, now=now
             )
-            repeated = reason is reasons.Reason.ALREADY_USED and redeem.is_repeat(
+            if reason is reasons.Reason.ALREADY_USED and redeem.is_repeat(
                 proved, pin=knock.claim.certificate.pin
-            )
-            if reason is None or repeated:
-                reason = await self._examine(tx, proved=proved, knock=knock, repeated=repeated)
-                if reason is not None and await redeem.has_changed(tx, proved=proved):
-                    continue  # its winner made the node meanwhile: it may even be this machine
+            ):
+                return await self._repeat(tx, knock=knock, proved=proved, now=now)
+            reason = await self._examine(tx, proved=proved, knock=knock, judged=reason)
             if reason is not None:
                 return await self._refuse(tx, knock=knock, reason=reason, proved=proved, now=now)
-            if repeated:
-                again = await register.repeat(tx, proved=proved, claim=knock.claim, now=now)
-                if isinstance(again, register.Registered):
-                    return again
-                return await self._refuse(tx, knock=knock, reason=again, proved=proved, now=now)
             if _is_newer(knock.claim.version):
                 return await self._refuse_newer(tx, knock=knock, proved=proved, now=now)
             redeemed = await redeem.redeem(
@@ -249,19 +242,44 @@ class EnrollDoor:
         raise contract.StoreBusy("The enrollment changed under every look at it; try again.")
 
     async def _examine(
-        self, tx: contract.Tx, *, proved: redeem.Proved, knock: _Knock, repeated: bool
+        self,
+        tx: contract.Tx,
+        *,
+        proved: redeem.Proved,
+        knock: _Knock,
+        judged: reasons.Reason | None,
     ) -> reasons.Reason | None:
-        """What can refuse a good token: the certificate's signature, then the node."""
-        if self._trust is None:
-            return reasons.Reason.NODES_DISABLED
-        if not certificate.is_signed_by_itself(knock.claim.certificate):
-            return reasons.Reason.BAD_SIGNATURE
-        if repeated:
-            holds = self._operators.holds(knock.claim.node_id)
-            return reasons.Reason.NODE_CONFIGURED if holds else None
-        return await register.examine(
+        """The first reason against a proved token: the token itself, the key's proof, the node.
+
+        All of it is asked whatever was found first, so that every refusal takes as long.
+        """
+        signed = certificate.is_signed_by_itself(knock.claim.certificate)
+        standing = await register.examine(
             tx, proved=proved, pin=knock.claim.certificate.pin, operators=self._operators
         )
+        if judged is not None:
+            return judged
+        if self._trust is None:
+            return reasons.Reason.NODES_DISABLED
+        return standing if signed else reasons.Reason.BAD_SIGNATURE
+
+    async def _repeat(
+        self, tx: contract.Tx, *, knock: _Knock, proved: redeem.Proved, now: datetime.datetime
+    ) -> register.Registered | endings.Refused:
+        """The same token and key once more."""
+        signed = certificate.is_signed_by_itself(knock.claim.certificate)
+        again = (
+            await register.repeat(
+                tx, proved=proved, claim=knock.claim, operators=self._operators, now=now
+            )
+            if signed
+            else reasons.Reason.BAD_SIGNATURE
+        )
+        if self._trust is None:
+            again = reasons.Reason.NODES_DISABLED
+        if isinstance(again, register.Registered):
+            return again
+        return await self._refuse(tx, knock=knock, reason=again, proved=proved, now=now)
 
     async def _refuse_stranger(
         self,

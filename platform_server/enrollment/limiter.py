@@ -21,6 +21,7 @@ from runtime_kit import clock
 WINDOW_SECONDS: Final = 60
 _WINDOW_MICROS: Final = WINDOW_SECONDS * 1_000_000
 _EVERYBODY: Final = "all"
+_FRESH: Final = "(CAST(? AS TEXT), CAST(? AS BIGINT), 1)"  # PostgreSQL asks for the types here
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,29 +87,24 @@ class SharedLimiter:
     ) -> int | None:
         """Counts one failure; gives the seconds to wait if a limit was already reached.
 
-        Looks before it writes, so a flood past the limit reads three rows and writes none.
+        One statement, which looks before it writes: a flood past the limit writes nothing. The
+        rows are named in one order everywhere, so that engines never wait in a circle.
         """
         moment = clock.to_micros(now)
         start = moment - moment % _WINDOW_MICROS
-        buckets = self._limits.buckets(address=address, token_id=token_id)
-        rows = await tx.fetch_all(
-            "SELECT bucket, count FROM failure_counters "
-            "WHERE window_start = ? AND bucket IN (?, ?, ?)",
+        buckets = sorted(self._limits.buckets(address=address, token_id=token_id))
+        reached = " OR ".join(["(bucket = ? AND count >= ?)"] * len(buckets))
+        counted = await tx.fetch_all(
+            "INSERT INTO failure_counters(bucket, window_start, count) "  # noqa: S608 - constants
+            f"SELECT * FROM (VALUES {', '.join([_FRESH] * len(buckets))}) AS fresh "
+            f"WHERE NOT EXISTS (SELECT 1 FROM failure_counters WHERE window_start = ? "
+            f"AND ({reached})) ON CONFLICT (bucket, window_start) "
+            "DO UPDATE SET count = failure_counters.count + 1 RETURNING count",
+            *(value for name, _ in buckets for value in (name, start)),
             start,
-            *(name for name, _ in buckets),
+            *(value for bucket in buckets for value in bucket),
         )
-        counts = {row["bucket"]: int(row["count"]) for row in rows}
-        if any(counts.get(name, 0) >= limit for name, limit in buckets):
-            return _seconds_left(moment)
-        for name, _ in sorted(buckets):  # one order everywhere, so that engines never deadlock
-            await tx.execute(
-                "INSERT INTO failure_counters(bucket, window_start, count) VALUES (?, ?, 1) "
-                "ON CONFLICT (bucket, window_start) "
-                "DO UPDATE SET count = failure_counters.count + 1",
-                name,
-                start,
-            )
-        return None
+        return None if counted else _seconds_left(moment)
 
 
 async def purge(tx: contract.Tx, *, now: datetime.datetime) -> int:

@@ -2,9 +2,9 @@
 
 One engine does it (see `leading`). Each node has its own next moment, drawn at random around the
 interval, so that ten thousand do not come due together; at most so many are asked at one time. A
-node becomes ready by an answer in its own name and nothing else; a few silences in a row make it
-unreachable, with the reason. One that has enrolled and not been ready yet is asked more often,
-since somebody is waiting for it.
+node becomes ready by an answer in its own name, given with trust keys in hand, and nothing else;
+a few silences in a row make it unreachable, with the reason. One that has enrolled and not been
+ready yet is asked more often, since somebody is waiting for it.
 
 When this engine takes the work up, every node that was ready is unreachable until it answers:
 nobody has heard it since the start.
@@ -238,6 +238,10 @@ class Prober:
             return liveness.Report(
                 entry=entry, event=states.Event.CONFLICT, reason="answers-as-another-node"
             )
+        if not heard.health.trust_keys:
+            # A join holds the port and answers for the Agent to come, before it has any trust
+            # key; whoever holds none could verify no work, so that is not the node being ready.
+            return liveness.Report(entry=entry, event=states.Event.MISS, reason="joining")
         return liveness.Report(
             entry=entry,
             event=states.Event.ANSWER,

@@ -54,10 +54,6 @@ async def examine(
 ) -> reasons.Reason | None:
     """Why this key may not become this node, though its token is good; None if it may."""
     node_id = proved.enrollment.node_id
-    if operators.holds(node_id):
-        return reasons.Reason.NODE_CONFIGURED
-    if operators.has_key(pin):
-        return reasons.Reason.KEY_IN_USE
     rows = await tx.fetch_all(
         "SELECT node_id, state, first_ready_at FROM nodes WHERE node_id = ? "
         "UNION ALL "
@@ -67,6 +63,10 @@ async def examine(
         pin,
         node_id,
     )
+    if operators.holds(node_id):
+        return reasons.Reason.NODE_CONFIGURED
+    if operators.has_key(pin):
+        return reasons.Reason.KEY_IN_USE
     for row in rows:
         if row["node_id"] != node_id:
             return reasons.Reason.KEY_IN_USE
@@ -131,7 +131,12 @@ async def register(
 
 
 async def repeat(
-    tx: contract.Tx, *, proved: redeem.Proved, claim: enroll.Claim, now: datetime.datetime
+    tx: contract.Tx,
+    *,
+    proved: redeem.Proved,
+    claim: enroll.Claim,
+    operators: configured.ConfiguredNodes,
+    now: datetime.datetime,
 ) -> Registered | reasons.Reason:
     """The same node again for the same token and key; a reason once the node has moved on.
 
@@ -146,6 +151,8 @@ async def repeat(
         "FROM nodes WHERE node_id = ?",
         claim.node_id,
     )
+    if operators.holds(claim.node_id):
+        return reasons.Reason.NODE_CONFIGURED
     if row is None or row["state"] == states.State.REMOVED.value:
         return reasons.Reason.NODE_REMOVED
     if (

@@ -30,6 +30,7 @@ class ImaginaryAgents:
         self.up: dict[str, str] = {}
         self.offset = datetime.timedelta()
         self.version = "0.1.0"
+        self.trust_keys: tuple[ids.KeyId, ...] = (ids.KeyId("0" * 16),)
         self.asked: list[str] = []
         self.at_once = 0
         self.most_at_once = 0
@@ -56,7 +57,7 @@ class ImaginaryAgents:
                 agent_id=ids.agent_id_of(node_id),
                 version=self.version,
                 now=self._clock.now() + self.offset,
-                trust_keys=(),
+                trust_keys=self.trust_keys,
             ),
             at=self._clock.now(),
             clock_offset_ms=round(self.offset.total_seconds() * 1000),
@@ -161,6 +162,17 @@ async def test_a_node_is_ready_only_after_its_agent_has_answered_as_that_node(ri
         ready = await rig.until_state("web-1", "ready")
         assert ready.first_ready_at is not None
         assert ready.reason is None
+
+
+async def test_a_join_that_answers_for_its_agent_to_come_makes_nobody_ready(rig: Rig) -> None:
+    keys, rig.agents.trust_keys = rig.agents.trust_keys, ()
+    async with rig.probing():
+        url = await rig.enrolled("web-1")
+        rig.agents.up[url] = "web-1"
+        await rig.run_for(10)
+        assert (await rig.node("web-1")).state.value == "enrolled"
+        rig.agents.trust_keys = keys
+        await rig.until_state("web-1", "ready")
 
 
 async def test_a_ready_node_that_is_silent_twice_is_unreachable_with_the_reason(

@@ -1,0 +1,97 @@
+"""A stranger cannot tell refusals apart by the clock (interface.md: 10 % or 0.5 ms).
+
+Measured where the answer is made, the reasons taken in turn, so that a busy machine slows all of
+them alike. A machine that is too busy to measure on gets further tries.
+"""
+
+import json
+import pathlib
+import statistics
+import time
+
+import pytest
+
+from platform_server.enrollment import limiter
+from platform_server.store import contract
+from tests.support import domain
+from wire_protocol import enrollment_token, product
+
+ROUNDS = 60
+TRIES = 5
+FRACTION = 0.10
+SECONDS = 0.0005
+UNLIMITED = limiter.Limits(per_minute=1_000_000, per_address=1_000_000, per_token=1_000_000)
+
+
+async def _refused(one: domain.Domain) -> dict[str, bytes]:
+    """A body for each reason, which is refused for it again and again."""
+
+    def body(node_id: str, token: str, certificate: str) -> bytes:
+        return json.dumps(
+            {
+                "node_id": node_id,
+                "token": token,
+                "certificate_pem": certificate,
+                "version": product.VERSION,
+            }
+        ).encode()
+
+    def fresh() -> str:
+        return domain.new_certificate()
+
+    bodies: dict[str, bytes] = {}
+    bodies["unknown-token"] = body("t-0", enrollment_token.new().text(), fresh())
+    issued = await one.new_token("t-1")
+    wrong = enrollment_token.EnrollmentToken(
+        enrollment_id=issued.token.enrollment_id, secret_hex=enrollment_token.new().secret_hex
+    )
+    bodies["wrong-secret"] = body("t-1", wrong.text(), fresh())
+    bodies["wrong-node"] = body("t-2", issued.token.text(), fresh())
+    used = await one.new_token("t-3")
+    await one.knock("t-3", used)
+    bodies["already-used"] = body("t-3", used.token.text(), fresh())
+    replaced = await one.new_token("t-4")
+    await one.new_token("t-4", replace=True)
+    bodies["replaced"] = body("t-4", replaced.token.text(), fresh())
+    bound = await one.new_token("t-5", sources=["198.51.100.0/24"])
+    bodies["source-address"] = body("t-5", bound.token.text(), fresh())
+    forged = await one.new_token("t-6")
+    certificate = domain.certificate_of(domain.new_key(), signed_by=domain.new_key())
+    bodies["bad-certificate-signature"] = body("t-6", forged.token.text(), certificate)
+    kept = fresh()
+    gone = await one.new_token("t-7")
+    await one.knock("t-7", gone, certificate=kept)
+    await one.remove("t-7")
+    bodies["node-removed"] = body("t-7", gone.token.text(), kept)
+    late = await one.new_token("t-8", ttl_minutes=1)
+    one.clock.advance(61)
+    bodies["expired"] = body("t-8", late.token.text(), fresh())
+    return bodies
+
+
+async def _medians(one: domain.Domain, bodies: dict[str, bytes]) -> dict[str, float]:
+    taken: dict[str, list[float]] = {reason: [] for reason in bodies}
+    for _ in range(ROUNDS):
+        for reason, body in bodies.items():
+            began = time.perf_counter()
+            answered = await one.door.answer_enroll(body, address=domain.PEER)
+            taken[reason].append(time.perf_counter() - began)
+            assert answered.status == 403
+    return {reason: statistics.median(times) for reason, times in taken.items()}
+
+
+@pytest.mark.timeout(300)
+async def test_the_time_of_a_refusal_does_not_tell_its_reason(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    one = await domain.build(store, folder=tmp_path, limits=UNLIMITED)
+    bodies = await _refused(one)
+    await _medians(one, bodies)
+    apart: list[dict[str, float]] = []
+    for _ in range(TRIES):
+        medians = await _medians(one, bodies)
+        least, most = min(medians.values()), max(medians.values())
+        if most - least <= max(FRACTION * least, SECONDS):
+            return
+        apart.append({reason: round(one * 1000, 3) for reason, one in medians.items()})
+    raise AssertionError(f"The medians in ms lie apart in every try: {apart}")
