@@ -143,12 +143,15 @@ def status() -> None:
 
 
 @worker.command("refresh-trust")
-def refresh_trust() -> None:
+@click.option("--check", is_flag=True, help="Ask and say what would change; write nothing.")
+def refresh_trust(*, check: bool) -> None:
     """Ask the Platform for its trust keys now."""
-    where = _paths()
+    where, clock = _paths(), clock_kit.SystemClock()
+    if check:
+        _show(asyncio.run(trust_refresh.rehearse(where, clock=clock, warn=_warn)))
+        return
     modes.tighten(where, warn=_warn)
-    done = asyncio.run(trust_refresh.refresh(where, clock=clock_kit.SystemClock(), warn=_warn))
-    _show(done)
+    _show(asyncio.run(trust_refresh.refresh(where, clock=clock, warn=_warn)))
 
 
 @click.command()

@@ -206,6 +206,28 @@ async def test_the_command_prints_what_changed(
     assert (second.code, second.document["changed"]) == (0, False)
 
 
+async def test_check_tells_what_would_change_and_writes_nothing(
+    platform: imaginary_platform.ImaginaryPlatform, node: joining.Joining
+) -> None:
+    before = worker_command.contents(node.folder)
+    platform.publish(platform.keys[0], platform.new_key())
+    done = await worker_command.enlist(
+        "worker", "refresh-trust", "--check", "--data-dir", str(node.folder), "-o", "json"
+    )
+    assert (done.code, done.document["changed"]) == (0, True)
+    assert worker_command.contents(node.folder) == before
+
+
+async def test_a_folder_that_cannot_be_written_keeps_the_agent_asking_later(
+    platform: imaginary_platform.ImaginaryPlatform, node: joining.Joining
+) -> None:
+    platform.publish(platform.keys[0], platform.new_key())
+    node.where.lock.unlink()
+    node.where.lock.symlink_to("elsewhere")
+    with pytest.raises(failures.Temporary, match="cannot be opened"):
+        await refreshed(node)
+
+
 async def test_the_command_ends_with_six_on_a_machine_that_has_not_joined(
     tmp_path: pathlib.Path,
 ) -> None:

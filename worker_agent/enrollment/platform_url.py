@@ -44,7 +44,7 @@ def _host(host: str, *, given: str) -> str:
         except ValueError:
             raise _malformed(given) from None
     bare = host.removesuffix(".")
-    if not _HOST.fullmatch(bare) or ".." in bare:
+    if not _HOST.fullmatch(bare) or not all(1 <= len(part) <= 63 for part in bare.split(".")):
         raise _malformed(given)
     return bare
 

@@ -19,8 +19,15 @@ class Busy(failures.Temporary):
 
 @contextlib.contextmanager
 def held(path: pathlib.Path, *, busy: str) -> Iterator[None]:
-    """Holds the lock inside the block; raises `Busy` with that message when another has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    """Holds the lock inside the block.
+
+    Raises `Busy` with that message when another has it, and `Temporary` where the file cannot be
+    opened (a disk that is full, read-only or another account's).
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise failures.Temporary(f"{path} cannot be opened: {error.strerror}.") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

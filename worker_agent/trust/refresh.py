@@ -8,7 +8,7 @@ keeps what the machine holds.
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points, pinned_handshake, server_trust
@@ -102,11 +102,51 @@ async def refresh(
     warn: Callable[[str], None],
     environment: Mapping[str, str] = os.environ,
 ) -> Refreshed:
-    """Asks each address until one gives an answer that can be believed.
+    """Asks each address until one gives an answer that can be believed, and keeps that.
 
     Raises `Temporary` when nobody answered and `NeedsOperator` when what was answered is not
     believed or the machine has not joined; what is held then stays as it was.
     """
+
+    async def keep(answered: _Answered) -> Refreshed:
+        return await _keep(where, answered=answered, clock=clock)
+
+    return await _each(where, then=keep, clock=clock, warn=warn, environment=environment)
+
+
+async def rehearse(
+    where: paths.Paths,
+    *,
+    clock: clock_kit.Clock,
+    warn: Callable[[str], None],
+    environment: Mapping[str, str] = os.environ,
+) -> Refreshed:
+    """The same question and the same verdict, for `--check`: nothing is written."""
+
+    async def judge(answered: _Answered) -> Refreshed:
+        return _judge(where, answered=answered, clock=clock)
+
+    return await _each(where, then=judge, clock=clock, warn=warn, environment=environment)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Answered:
+    """An answer that can be read, from where, and whether the other end was proved."""
+
+    answer: statements.TrustAnswer
+    matched: bool
+    url: str
+
+
+async def _each(
+    where: paths.Paths,
+    *,
+    then: Callable[[_Answered], Awaitable[Refreshed]],
+    clock: clock_kit.Clock,
+    warn: Callable[[str], None],
+    environment: Mapping[str, str],
+) -> Refreshed:
+    """Asks one address after the other; the first failure is the one that is told."""
     join, held = load(where)
     first_failure: failures.Failure | None = None
     for url in addresses(join, held):
@@ -114,7 +154,7 @@ async def refresh(
             answer, matched = await _ask(
                 url, join=join, held=held, clock=clock, warn=warn, environment=environment
             )
-            return await _keep(where, answer=answer, matched=matched, clock=clock, url=url)
+            return await then(_Answered(answer=answer, matched=matched, url=url))
         except failures.Failure as failure:
             first_failure = first_failure or failure
     if first_failure is None:
@@ -180,20 +220,12 @@ async def _ask(
         ) from error
 
 
-async def _keep(
-    where: paths.Paths,
-    *,
-    answer: statements.TrustAnswer,
-    matched: bool,
-    clock: clock_kit.Clock,
-    url: str,
-) -> Refreshed:
+async def _keep(where: paths.Paths, *, answered: _Answered, clock: clock_kit.Clock) -> Refreshed:
+    busy = f"Another enlist command is at work in {where.folder}."
     for attempt in range(_LOCK_TRIES):
         try:
-            with lock.held(
-                where.lock, busy=f"Another enlist command is at work in {where.folder}."
-            ):
-                return _keep_locked(where, answer=answer, matched=matched, clock=clock, url=url)
+            with lock.held(where.lock, busy=busy):
+                return _keep_locked(where, answered=answered, clock=clock)
         except lock.Busy:
             if attempt == _LOCK_TRIES - 1:
                 raise
@@ -201,31 +233,30 @@ async def _keep(
     raise AssertionError("the last try returns or raises")
 
 
-def _keep_locked(
-    where: paths.Paths,
-    *,
-    answer: statements.TrustAnswer,
-    matched: bool,
-    clock: clock_kit.Clock,
-    url: str,
-) -> Refreshed:
-    _, held = load(where)  # again: another refresh may have been quicker
-    try:
-        accepted = verdicts.accept(held, answer, now=clock.now())
-    except verdicts.Refused as error:
-        raise failures.NeedsOperator(
-            f"The answer of {url} is not believed, and the held trust set is kept: {error}",
-            hint="Compare with the Platform: enlist nodes platform",
-        ) from error
-    if accepted is not held:
+def _keep_locked(where: paths.Paths, *, answered: _Answered, clock: clock_kit.Clock) -> Refreshed:
+    done = _judge(where, answered=answered, clock=clock)
+    if done.after is not done.before:
         try:
-            trust_file.write(where.trust, accepted)
+            trust_file.write(where.trust, done.after)
         except OSError as error:
             raise failures.Temporary(
                 f"{where.trust} cannot be written ({error.strerror}); the held trust set is kept."
             ) from error
         crash_points.reach(SAVED)
-    return Refreshed(before=held, after=accepted, matched=matched)
+    return done
+
+
+def _judge(where: paths.Paths, *, answered: _Answered, clock: clock_kit.Clock) -> Refreshed:
+    _, held = load(where)  # again: another refresh may have been quicker
+    try:
+        accepted = verdicts.accept(held, answered.answer, now=clock.now())
+    except verdicts.Refused as error:
+        raise failures.NeedsOperator(
+            f"The answer of {answered.url} is not believed, and the held trust set is kept: "
+            f"{error}",
+            hint="Compare with the Platform: enlist nodes platform",
+        ) from error
+    return Refreshed(before=held, after=accepted, matched=answered.matched)
 
 
 def _difference(one: verdicts.Held, other: verdicts.Held) -> tuple[ids.KeyId, ...]:

@@ -257,6 +257,7 @@ def test_an_address_of_a_platform_has_one_form(text: str) -> None:
         "https://p.example:0",
         "https://p.example:99999",
         "https://p..example",
+        f"https://{'p' * 64}.example",
         "https://[::1",
         "ftp://p.example",
         "https://p exa.mple",
