@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -98,7 +98,8 @@ def serve(
         return fault.exit_code
 
 
-_SETTINGS = {
+# Which setting a flag sets.
+SETTINGS: Final = {
     "listen": "api.listen",
     "public_url": "platform.public_url",
     "tls_cert_file": "api.tls_cert_file",
@@ -112,7 +113,7 @@ _SETTINGS = {
 
 def _flags(given: Mapping[str, Any]) -> dict[str, layers.Given]:
     found: dict[str, layers.Given] = {}
-    for flag, name in _SETTINGS.items():
+    for flag, name in SETTINGS.items():
         value = given[flag]
         if value is None or value == ():
             continue

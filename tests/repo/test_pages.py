@@ -1,0 +1,21 @@
+"""What docs/ says of settings, routes and states is what the code says, to the letter."""
+
+from scripts.pages import made
+from tests.repo import project
+
+
+def test_every_made_part_of_the_docs_is_as_the_code_says() -> None:
+    # `scripts/docs` writes them anew.
+    assert [str(page.relative_to(project.ROOT)) for page in made.drifted()] == []
+
+
+def test_every_page_with_a_mark_is_one_that_the_script_makes() -> None:
+    begin = made.BEGIN.partition("{")[0]
+    assert {name for name in project.docs() if begin in project.text(name)} == set(made.PAGES)
+
+
+def test_a_part_is_put_between_its_marks_and_nothing_else_changes() -> None:
+    page = f"Before\n{made.BEGIN.format('x')}\nold\n{made.END}\nAfter\n"
+    assert made.put(page, part="x", text="new", page="page") == (
+        f"Before\n{made.BEGIN.format('x')}\n\nnew\n\n{made.END}\nAfter\n"
+    )
