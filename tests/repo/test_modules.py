@@ -11,11 +11,13 @@ MOST_LINES = 500
 REASON = "Long because"
 # Names under which everything and nothing fits.
 VAGUE = {"utils", "util", "common", "helpers", "helper", "misc", "base", "manager"}
-# Files of the tests that wait for real, each with its reason; asyncio.sleep(0) is no wait.
+# Bounded waits for other processes are written once, here.
+WAITS = "tests/support/"
+# Other files of the tests that wait for real, each with its reason; asyncio.sleep(0) is no wait.
 WAITING: dict[str, str] = {
     "tests/faults/test_store_faults.py": "a store locked for 20 s by a stranger is the trial",
-    "tests/support/machine.py": "a node's state is seen only by asking again; bounded",
-    "tests/support/postgres.py": "a database server tells nothing when ready; bounded",
+    "tests/integration/test_serve.py": "another process works, and nobody here could be told",
+    "tests/integration/test_probe.py": "the store's thread gets half a millisecond to answer",
 }
 # The places that read the clock or wait, each with its reason.
 CLOCKS = {
@@ -23,6 +25,7 @@ CLOCKS = {
     "runtime_kit/http1/pool.py": "a socket tells nobody when it appears; bounded by the caller",
     "operator_cli/moments.py": "the clock brings asyncio, which is half the time of a command",
     "platform_server/app/store_lock.py": "before the engine's event loop exists; bounded",
+    "platform_server/endpoints/http_door.py": "who has just connected may still speak; bounded",
     "platform_server/endpoints/measures.py": "the moment a process started; no rule hangs on it",
     "platform_server/store/postgres.py": "milliseconds between tries after a conflict; bounded",
     "platform_server/store/sqlite_writer.py": "a thread of its own, off the event loop; bounded",
@@ -31,7 +34,7 @@ CLOCKS = {
 
 
 def _shipped() -> list[str]:
-    return project.modules(*project.PACKAGES, "bench")
+    return project.modules(*project.PACKAGES, "bench", "scripts")
 
 
 def _called(name: str) -> Iterator[tuple[int, str, ast.Call]]:
@@ -78,7 +81,7 @@ def test_no_test_waits_for_time_to_pass() -> None:
     found = [
         f"{name}:{line}: {call}"
         for name in project.modules("tests")
-        if name not in WAITING
+        if name not in WAITING and not name.startswith(WAITS)
         for line, call, node in _called(name)
         if call in {"time.sleep", "asyncio.sleep"} and ast.unparse(node).split("(")[1] != "0)"
     ]
