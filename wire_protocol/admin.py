@@ -19,14 +19,28 @@ Scheduling = Literal["active", "maintenance", "draining", "drained", "fenced"]
 Connectivity = Literal["listen", "dial-out"]
 EnrollmentState = Literal["pending", "consumed", "replaced", "revoked", "expired"]
 AttemptOutcome = Literal["enrolled", "refused", "worker-newer", "node-exists", "invalid"]
-Labels = Annotated[dict[str, str], pydantic.AfterValidator(labels.check)]
+# What a schema can say of labels, for the OpenAPI document; `labels.check` judges.
+_LABELS_SHAPE: dict[str, Any] = {
+    "maxProperties": labels.MOST,
+    "propertyNames": {"pattern": labels.KEY_PATTERN},
+    "additionalProperties": {"type": "string", "pattern": labels.VALUE_PATTERN},
+}
+Labels = Annotated[
+    dict[str, str],
+    pydantic.AfterValidator(labels.check),
+    pydantic.Field(json_schema_extra=_LABELS_SHAPE),
+]
 Permission = Literal[
     "nodes.view", "nodes.enroll", "nodes.manage", "audit.view", "tokens.manage",
     "platform.manage", "operations.view", "operations.manage", "cloud.view", "cloud.connect",
     "cloud.manage", "projects.view", "projects.manage", "secrets.manage", "backup.manage",
 ]  # fmt: skip
 NodeIdField = Annotated[
-    str, pydantic.Field(min_length=1, max_length=64), pydantic.AfterValidator(ids.parse_node_id)
+    str,
+    pydantic.Field(
+        min_length=1, max_length=64, json_schema_extra={"pattern": ids.NODE_ID_AS_TYPED}
+    ),
+    pydantic.AfterValidator(ids.parse_node_id),
 ]
 
 
@@ -132,7 +146,18 @@ class IssueAnswer(Answer):
 class LabelsRequest(Request):
     """`PATCH /nodes/{id}`: labels to set, and with null to take away."""
 
-    labels: Annotated[dict[str, str | None], pydantic.Field(max_length=labels.MOST)]
+    labels: Annotated[
+        dict[str, str | None],
+        pydantic.Field(
+            max_length=labels.MOST,
+            json_schema_extra={
+                **_LABELS_SHAPE,
+                "additionalProperties": {
+                    "anyOf": [{"type": "string", "pattern": labels.VALUE_PATTERN}, {"type": "null"}]
+                },
+            },
+        ),
+    ]
 
 
 class ReasonRequest(Request):

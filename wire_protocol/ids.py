@@ -13,6 +13,8 @@ KeyId = NewType("KeyId", str)
 PlatformId = NewType("PlatformId", str)
 
 NODE_ID_PATTERN = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+NODE_ID_AS_TYPED = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?[.]?$"
+"""What `parse_node_id` takes, as a pattern for documents."""
 _NODE_ID = re.compile(NODE_ID_PATTERN)
 _KEY_ID = re.compile(r"[0-9a-f]{16}")
 _LONGEST_SHOWN = 80

@@ -6,22 +6,27 @@ from typing import Annotated
 import pydantic
 
 from platform_server.audit import chain
-from platform_server.endpoints import calls, cursors, routes
-from wire_protocol import admin
+from platform_server.endpoints import calls, cursors, refusals, routes
+from wire_protocol import admin, times
+
+_NAME = "^[ -~]{1,128}$"
 
 
 class AuditQuery(routes.PageQuery):
     """Which entries."""
 
     actor: Annotated[
-        str | None, pydantic.Field(max_length=128, description="Only what this actor did.")
+        str | None, pydantic.Field(pattern=_NAME, description="Only what this actor did.")
     ] = None
     action: Annotated[
-        str | None, pydantic.Field(max_length=128, description="Only this action.")
+        str | None, pydantic.Field(pattern=_NAME, description="Only this action.")
     ] = None
     since: Annotated[
-        pydantic.AwareDatetime | None,
-        pydantic.Field(description="Only entries from this moment on (RFC 3339)."),
+        str | None,
+        pydantic.Field(
+            description="Only entries from this moment on (RFC 3339).",
+            json_schema_extra={"format": "date-time"},
+        ),
     ] = None
 
 
@@ -32,7 +37,7 @@ async def list_page(call: calls.Call[None, AuditQuery]) -> admin.ActionList:
         actor=query.actor,
         action=query.action,
         infra=query.infra,
-        since=None if query.since is None else query.since.astimezone(datetime.UTC),
+        since=_moment(query.since),
         before_seq=cursors.decode_int(query.cursor),
     )
     found = await call.read(lambda tx: chain.list_page(tx, limit=query.limit + 1, chosen=chosen))
@@ -64,6 +69,15 @@ async def verify(call: calls.Call[None, routes.NoQuery]) -> admin.ChainVerdict:
     )
 
 
+def _moment(text: str | None) -> datetime.datetime | None:
+    if text is None:
+        return None
+    try:
+        return times.from_rfc3339(text)
+    except ValueError as fault:
+        raise refusals.invalid("since", f"since: {fault}") from None
+
+
 def _shown(entry: chain.Entry) -> admin.ActionEntry:
     return admin.ActionEntry(
         seq=entry.seq,
@@ -90,6 +104,7 @@ def served() -> tuple[routes.Route, ...]:
             summary="The log of authenticated actions, newest first.",
             handler=list_page,
             query=AuditQuery,
+            cursor=(int,),
             answer=admin.ActionList,
         ),
         routes.Route(

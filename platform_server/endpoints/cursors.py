@@ -1,43 +1,38 @@
 """Cursors: where the next page of a list begins.
 
-Opaque to the caller: the sort key of the last entry as base64url of JSON. Not secret and not
-signed, since it only chooses among what the caller may list anyway.
+The sort key of the last entry, its parts joined by a full stop. Nothing for a caller to read or
+make: it is not secret and not signed only because it chooses among what the caller may list
+anyway. Each list says of which kinds its key is, which gives the pattern in the OpenAPI document.
 """
 
-import base64
-import binascii
-import json
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from platform_server.endpoints import refusals
 
-_INT_BOUND: Final = 2**63
+_PATTERNS: Final[dict[type, str]] = {
+    int: "(0|[1-9][0-9]{0,17})",  # below 2^63
+    str: "[a-z0-9-]{1,64}",
+}
 
 
 def encode(*key: str | int) -> str:
     """The cursor that stands for the entry with this sort key."""
-    raw = json.dumps(list(key), separators=(",", ":")).encode()
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return ".".join(str(part) for part in key)
+
+
+def pattern_of(kinds: Sequence[type]) -> str:
+    """What a cursor of this list looks like."""
+    return f"^{'[.]'.join(_PATTERNS[kind] for kind in kinds)}$"
 
 
 def decode(text: str, *, kinds: Sequence[type]) -> tuple[str | int, ...]:
-    """The sort key in the cursor; raises `Refusal` when it is not one that this list made."""
-    try:
-        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError, RecursionError):
-        key = None
-    if not isinstance(key, list) or len(key) != len(kinds):
-        raise _foreign()
-    for value, kind in zip(key, kinds, strict=True):
-        if type(value) is not kind:
-            raise _foreign()
-        if isinstance(value, int) and abs(value) >= _INT_BOUND:
-            raise _foreign()
-        if isinstance(value, str) and not value.isprintable():
-            raise _foreign()
-    return tuple(key)
+    """The sort key in the cursor; raises `Refusal` when it is not one of this list's."""
+    if not re.fullmatch(pattern_of(kinds), text):
+        raise refusals.invalid("cursor", "The cursor is not one of this list: begin without it.")
+    parts = zip(text.split("."), kinds, strict=True)
+    return tuple(int(part) if kind is int else part for part, kind in parts)
 
 
 def decode_int(text: str | None) -> int | None:
@@ -54,7 +49,3 @@ def decode_text(text: str | None) -> str | None:
         return None
     (value,) = decode(text, kinds=[str])
     return str(value)
-
-
-def _foreign() -> refusals.Refusal:
-    return refusals.invalid("cursor", "The cursor is not one of this list: begin without it.")

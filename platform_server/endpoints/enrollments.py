@@ -258,6 +258,7 @@ class Enrollments:
                 summary="List enrollments, newest first, without their secrets.",
                 handler=self.list_page,
                 query=routes.PageQuery,
+                cursor=(int, str),
                 answer=admin.EnrollmentList,
             ),
             routes.Route(
@@ -276,6 +277,7 @@ class Enrollments:
                 summary="List enrollment attempts, the last to happen first.",
                 handler=self.list_attempts,
                 query=routes.PageQuery,
+                cursor=(int, int),
                 answer=admin.AttemptList,
             ),
         )

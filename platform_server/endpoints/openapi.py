@@ -12,8 +12,8 @@ from typing import Any, Final
 import pydantic
 from pydantic import json_schema
 
-from platform_server.endpoints import access_table, mutations, routes
-from wire_protocol import admin, problems, product
+from platform_server.endpoints import access_table, cursors, mutations, routes
+from wire_protocol import admin, ids, problems, product
 
 _REF: Final = "#/components/schemas/{model}"
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
@@ -22,6 +22,12 @@ _JSON: Final = "application/json"
 _ALWAYS: Final = ("malformed", "invalid", "store-busy", "store-full", "unavailable", "draining")
 _WITH_BODY: Final = ("too-large", "unsupported-media-type")
 _SIGNED_IN: Final = ("not-signed-in", "not-permitted")
+# What stands in a path; another form names nothing that exists.
+_PLACEHOLDERS: Final = {
+    "node_id": ids.NODE_ID_AS_TYPED,
+    "enrollment_id": "^[0-9a-f]{16}$",
+    "token_id": "^[0-9a-f]{16}$",
+}
 
 _PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -120,13 +126,15 @@ def _parameters(route: routes.Route) -> list[dict[str, Any]]:
             "in": "path",
             "required": True,
             "description": text,
-            "schema": {"type": "string", "minLength": 1, "maxLength": 128},
+            "schema": {"type": "string", "pattern": _PLACEHOLDERS[name]},
         }
         for name, text in route.parameters.items()
     ]
     schema = route.query.model_json_schema(mode="validation")
     for name, one in schema.get("properties", {}).items():
         plain = {key: value for key, value in one.items() if key not in ("title", "description")}
+        if name == "cursor":
+            plain = {"type": "string", "pattern": cursors.pattern_of(route.cursor)}
         found.append(
             {
                 "name": name,

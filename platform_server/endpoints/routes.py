@@ -12,11 +12,15 @@ from typing import Annotated, Any
 import pydantic
 
 from platform_server.endpoints import calls
+from wire_protocol import labels
 
 Handler = Callable[["calls.Call[Any, Any]"], Awaitable["calls.Answer"]]
 
 _METHODS = frozenset({"GET", "POST", "PATCH", "PUT", "DELETE"})
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+
+# `key` or `key=value`, each as labels are (wire_protocol.labels)
+_LABEL = f"^{labels.KEY_PATTERN.strip('^$')}(={labels.VALUE_PATTERN.strip('^$')})?$"
 
 MAX_PAGE = 500
 DEFAULT_PAGE = 100
@@ -52,7 +56,7 @@ class LabelledPageQuery(PageQuery):
     """What a list takes whose entries carry labels."""
 
     label: Annotated[
-        list[Annotated[str, pydantic.Field(max_length=320)]],
+        list[Annotated[str, pydantic.Field(pattern=_LABEL)]],
         pydantic.Field(
             max_length=16, description="Only entries with this label, `key=value` or `key`."
         ),
@@ -74,6 +78,7 @@ class Route:
 
     `changes` makes it take `?check=true` and, for POST, `Idempotency-Key`. `secret_fields` are
     answered once: a replay gives null in their place and the code `token-already-shown`.
+    `cursor` are the kinds of a list's sort key.
     `problems` are the codes it may refuse with beside those every route may. With `raw_body` the
     handler gets the bounded bytes and reads them with `parsing.read_body` itself (the enroll door
     must write a misshapen request into its audit).
@@ -90,6 +95,7 @@ class Route:
     query: type[pydantic.BaseModel] = NoQuery
     parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
     headers: tuple[Header, ...] = ()
+    cursor: tuple[type, ...] = (str,)
     changes: bool = False
     secret_fields: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()

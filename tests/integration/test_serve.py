@@ -382,7 +382,10 @@ def test_a_certificate_of_the_operators_own_is_read_again_when_it_changes(
         tmp_path / "p", "--tls-cert-file", str(cert), "--tls-key-file", str(key)
     ) as platform:
         port = int(platform.said["api"].rpartition(":")[2])
-        served = lambda: ssl.get_server_certificate(("127.0.0.1", port))  # noqa: E731
+
+        def served() -> str:
+            return ssl.get_server_certificate(("127.0.0.1", port))
+
         assert served().strip() == first.strip()
         cert.write_text("broken")
         _until(lambda: "not usable" in platform.log.read_text())
