@@ -36,7 +36,7 @@ class RotateTlsKeyRequest(admin.Request):
 
     port: Literal["enrollment"] = "enrollment"
     after_seconds: Annotated[
-        int,
+        admin.Whole,
         pydantic.Field(
             ge=0,
             le=_MOST_DAYS * 86_400,
