@@ -84,19 +84,22 @@ def _context() -> ssl.SSLContext:
 
 
 class Line:
-    """One kept-alive TLS connection to a listener."""
+    """One kept-alive TLS connection to a listener, from an address of the caller's choice."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, source: str | None = None) -> None:
         split = urllib.parse.urlsplit(url)
         assert split.hostname is not None
         assert split.port is not None
         self._place = (split.hostname, split.port)
+        self._source = None if source is None else (source, 0)
         self._ends: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def open(self) -> None:
         """Connects; raises `OSError` when nobody takes the connection."""
         async with asyncio.timeout(PATIENCE_S):
-            self._ends = await asyncio.open_connection(*self._place, ssl=_context())
+            self._ends = await asyncio.open_connection(
+                *self._place, ssl=_context(), local_addr=self._source
+            )
 
     async def ask(
         self,
@@ -144,9 +147,11 @@ async def _read(reader: asyncio.StreamReader) -> Answer:
 
 
 @contextlib.asynccontextmanager
-async def lines(urls: Sequence[str], *, number: int) -> AsyncIterator[Sequence[Line]]:
+async def lines(
+    urls: Sequence[str], *, number: int, source: str | None = None
+) -> AsyncIterator[Sequence[Line]]:
     """That many open connections, dealt out over the listeners in turn."""
-    made = [Line(urls[place % len(urls)]) for place in range(number)]
+    made = [Line(urls[place % len(urls)], source=source) for place in range(number)]
     try:
         await asyncio.gather(*(line.open() for line in made))
         yield made
@@ -167,7 +172,8 @@ async def ask_once(
     *,
     path: str = product.ENROLL_PATH,
     headers: Mapping[str, str] | None = None,
+    source: str | None = None,
 ) -> Answer:
     """One request over a connection of its own."""
-    async with lines([url], number=1) as (line,):
+    async with lines([url], number=1, source=source) as (line,):
         return await line.ask(body, path=path, headers=headers)
