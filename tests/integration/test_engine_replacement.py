@@ -210,7 +210,7 @@ async def test_sigterm_drains_what_is_in_work_and_leaves_nothing_behind(
 def _dials(platform: real_platform.RealPlatform, url: str) -> bool:
     port = int(url.rpartition(":")[2])
     made = platform.child(ENGINE).net_connections(kind="tcp")
-    return port in {one.raddr.port for one in made if one.raddr}
+    return port in {getattr(one.raddr, "port", None) for one in made}
 
 
 def test_after_a_start_a_ready_node_is_unreachable_until_it_answers(
