@@ -48,8 +48,8 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, pydantic.BeforeValidator(_whole)]
-"""A whole number in a request: JSON does not tell 60.0 from 60."""
+WHOLE = pydantic.BeforeValidator(_whole)
+"""For whole numbers in a request, last in their `Annotated`: JSON does not tell 60.0 from 60."""
 
 
 class Answer(pydantic.BaseModel):
@@ -128,7 +128,7 @@ class IssueRequest(Request):
     """`POST /enrollments`."""
 
     node_id: NodeIdField
-    ttl_minutes: Annotated[Whole, pydantic.Field(ge=1, le=1440)] = 60
+    ttl_minutes: Annotated[int, pydantic.Field(ge=1, le=1440), WHOLE] = 60
     replace: bool = False
     labels: Labels = {}
     from_: Annotated[
@@ -270,7 +270,7 @@ class CreateApiTokenRequest(Request):
 
     name: Annotated[str, pydantic.Field(min_length=1, max_length=64, pattern=r"^[ -~]+$")]
     permissions: Annotated[list[Permission], pydantic.Field(min_length=1, max_length=32)]
-    ttl_days: Annotated[Whole | None, pydantic.Field(ge=1, le=3650)] = 90
+    ttl_days: Annotated[int | None, pydantic.Field(ge=1, le=3650), WHOLE] = 90
 
 
 class CreateApiTokenAnswer(Answer):

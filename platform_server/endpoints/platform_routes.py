@@ -36,12 +36,13 @@ class RotateTlsKeyRequest(admin.Request):
 
     port: Literal["enrollment"] = "enrollment"
     after_seconds: Annotated[
-        admin.Whole,
+        int,
         pydantic.Field(
             ge=0,
             le=_MOST_DAYS * 86_400,
             description="How long the next key is published before it is served.",
         ),
+        admin.WHOLE,
     ] = DEFAULT_AFTER_SECONDS
 
 
