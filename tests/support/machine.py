@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -16,13 +17,29 @@ from tests.support import real_platform
 
 READY_SECONDS = 30.0
 PAUSE_SECONDS = 0.05
+LOWEST_PORT = 15_000  # above what is usually served
 
 
 def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port nobody listens on now.
+
+    Below the range from which the kernel gives ports to outgoing connections: one of those, made by
+    whatever else runs here, would take the port before the test's own server does.
+    """
+    chance = random.SystemRandom()
+    while True:
+        port = chance.randrange(LOWEST_PORT, _first_outgoing_port())
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+            return port
+
+
+def _first_outgoing_port() -> int:
+    given = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    return max(int(given[0]), LOWEST_PORT + 1000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
