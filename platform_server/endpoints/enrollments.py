@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from platform_server.audit import events
-from platform_server.endpoints import calls, cursors, refusals, routes, shown
+from platform_server.endpoints import calls, cursors, nodes, refusals, routes, shown
 from platform_server.enrollment import attempts
 from platform_server.nodes import configured, registry
 from platform_server.store import contract
@@ -91,13 +91,20 @@ class Enrollments:
                 )
             raise refusals.Refusal(fault.code, str(fault)) from None
 
-    async def list_page(self, call: calls.Call[None, routes.PageQuery]) -> admin.EnrollmentList:
+    async def list_page(
+        self, call: calls.Call[None, routes.LabelledPageQuery]
+    ) -> admin.EnrollmentList:
         """Enrollments, newest first, ended ones too."""
+        filters = [nodes.label_filter(text) for text in call.query.label]
         after = _place(call.query.cursor, kinds=(int, str))
         now = call.now()
         found = await call.read(
             lambda tx: records.list_page(
-                tx, limit=call.query.limit + 1, infra=call.query.infra, after=after
+                tx,
+                limit=call.query.limit + 1,
+                infra=call.query.infra,
+                after=after,
+                label_filters=filters,
             )
         )
         page = found[: call.query.limit]
@@ -257,7 +264,7 @@ class Enrollments:
                 path="/api/v1/enrollments",
                 summary="List enrollments, newest first, without their secrets.",
                 handler=self.list_page,
-                query=routes.PageQuery,
+                query=routes.LabelledPageQuery,
                 cursor=(int, str),
                 answer=admin.EnrollmentList,
             ),

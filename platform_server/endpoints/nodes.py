@@ -14,6 +14,7 @@ from platform_server.audit import events
 from platform_server.endpoints import calls, cursors, refusals, routes, shown
 from platform_server.nodes import configured, registry, states
 from platform_server.store import contract
+from platform_server.tokens import label_sql
 from platform_server.tokens import records as enrollments
 from wire_protocol import admin, ids, labels
 
@@ -41,7 +42,7 @@ class Nodes:
     async def list_page(self, call: calls.Call[None, routes.LabelledPageQuery]) -> admin.NodeList:
         """Nodes by id; the first page also carries the enrollments that are still open."""
         query = call.query
-        filters = [_label_filter(text) for text in query.label]
+        filters = [label_filter(text) for text in query.label]
         after = cursors.decode_text(query.cursor)
         now = call.now()
         own_infra = call.settings.platform.infra
@@ -62,11 +63,14 @@ class Nodes:
                 []
                 if after is not None
                 else await enrollments.list_page(
-                    tx, limit=_MOST_PENDING, infra=query.infra, pending_at=now
+                    tx,
+                    limit=_MOST_PENDING,
+                    infra=query.infra,
+                    pending_at=now,
+                    label_filters=filters,
                 )
             )
-            wanted = [one for one in pending if _has_labels(one.labels, filters=filters)]
-            return page, [shown.enrollment(one, now=now) for one in wanted]
+            return page, [shown.enrollment(one, now=now) for one in pending]
 
         nodes, open_ones = await call.read(work)
         nodes.sort(key=lambda one: one.node_id)
@@ -301,12 +305,9 @@ def _refusal(fault: Exception) -> refusals.Refusal:
     return refusals.Refusal("node-state", str(fault))
 
 
-def _label_filter(text: str) -> tuple[str, str | None]:
+def label_filter(text: str) -> label_sql.Filter:
+    """Reads `KEY=VALUE` or `KEY` from a query; refuses what is out of shape."""
     key, equals, value = text.partition("=")
     if not _KEY.match(key) or not _VALUE.match(value):
         raise refusals.invalid("label", "label: a filter is KEY=VALUE or KEY.")
     return key, value if equals else None
-
-
-def _has_labels(have: "Any", *, filters: Sequence[tuple[str, str | None]]) -> bool:
-    return all(key in have and (value is None or have[key] == value) for key, value in filters)

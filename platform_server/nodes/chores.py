@@ -34,7 +34,9 @@ async def clean(store: contract.Store, *, clock: clock_kit.Clock, cap: attempts.
     """Does it once; raises `StoreError`."""
     now = clock.now()
     await store.transact(functools.partial(ending.expire_due, now=now))
-    await store.transact(functools.partial(ending.purge, now=now))
+    old = await store.read(functools.partial(ending.find_forgettable, now=now))
+    if old:
+        await store.transact(functools.partial(ending.forget, enrollment_ids=old))
     await store.transact(functools.partial(attempts.purge, now=now, cap=cap))
     if store.dialect is contract.Dialect.POSTGRESQL:
         await store.transact(functools.partial(limiter.purge, now=now))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from platform_server.nodes import configured, records, states
 from platform_server.store import contract
-from platform_server.tokens import ending, issue
+from platform_server.tokens import ending, issue, label_sql
 from runtime_kit import clock
 from wire_protocol import ids, labels
 
@@ -56,31 +56,21 @@ async def list_page(
     limit: int,
     after: str | None = None,
     infra: str | None = None,
-    label_filters: Sequence[tuple[str, str | None]] = (),
+    label_filters: Sequence[label_sql.Filter] = (),
     without: Sequence[str] = (),
 ) -> Sequence[records.Node]:
     """At most `limit` nodes by id, tombstones included, from behind `after`.
 
-    A label filter is a key with a value, or with None for any value. `without` are ids that the
-    settings hide.
+    `without` are ids that the settings hide.
     """
     wheres: list[str] = ["node_id > ?"]
     values: list[object] = [after or ""]
     if infra is not None:
         wheres.append("infra = ?")
         values.append(infra)
-    for key, value in label_filters:
-        labels.check({key: value or ""})  # the key goes into a JSON path: its form is its safety
-        if tx.dialect is contract.Dialect.SQLITE:
-            wheres.append("json_extract(labels, ?) " + ("IS NOT NULL" if value is None else "= ?"))
-            values.append(f'$."{key}"')
-        else:
-            wheres.append(
-                "(labels::jsonb ->> ?::text) " + ("IS NOT NULL" if value is None else "= ?")
-            )
-            values.append(key)
-        if value is not None:
-            values.append(value)
+    for condition, bound in label_sql.conditions(label_filters, dialect=tx.dialect):
+        wheres.append(condition)
+        values += bound
     if without:
         wheres.append(f"node_id NOT IN ({', '.join('?' for _ in without)})")
         values += list(without)

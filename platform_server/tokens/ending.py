@@ -6,6 +6,7 @@ batches, so that a purge never holds the store for long.
 """
 
 import datetime
+from collections.abc import Sequence
 from typing import Final
 
 from platform_server.store import contract
@@ -55,16 +56,34 @@ async def expire_due(tx: contract.Tx, *, now: datetime.datetime) -> int:
     )
 
 
-async def purge(tx: contract.Tx, *, now: datetime.datetime) -> int:
-    """Forgets at most a batch of enrollments that ended long ago; gives how many.
+async def find_forgettable(
+    tx: contract.Tx, *, now: datetime.datetime
+) -> Sequence[ids.EnrollmentId]:
+    """At most a batch of enrollments that ended long ago and by which no node lives.
 
-    One by which a node lives stays, since its machine may ask for its answer again.
+    Looks at every old row, so it is asked on a snapshot and not while holding the writer.
     """
-    return await tx.execute(
-        "DELETE FROM enrollments WHERE enrollment_id IN ("
-        "SELECT e.enrollment_id FROM enrollments e "
-        "LEFT JOIN nodes n ON n.node_id = e.node_id AND n.enrollment_id = e.enrollment_id "
-        "WHERE e.state <> 'pending' AND e.ended_at < ? AND n.node_id IS NULL LIMIT ?)",
+    rows = await tx.fetch_all(
+        "SELECT e.enrollment_id FROM enrollments e LEFT JOIN nodes n "
+        "ON n.node_id = e.node_id AND n.enrollment_id = e.enrollment_id "
+        "WHERE e.state <> 'pending' AND e.ended_at < ? AND n.node_id IS NULL LIMIT ?",
         clock.to_micros(now - KEPT),
         BATCH,
+    )
+    return [ids.EnrollmentId(row["enrollment_id"]) for row in rows]
+
+
+async def forget(tx: contract.Tx, *, enrollment_ids: Sequence[ids.EnrollmentId]) -> int:
+    """Deletes these ended enrollments; gives how many. One by which a node lives stays.
+
+    Its machine may ask for its answer again, for as long as it has that key.
+    """
+    if not enrollment_ids:
+        return 0
+    return await tx.execute(
+        "DELETE FROM enrollments WHERE state <> 'pending' "
+        f"AND enrollment_id IN ({', '.join('?' for _ in enrollment_ids)}) "
+        "AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.node_id = enrollments.node_id "
+        "AND nodes.enrollment_id = enrollments.enrollment_id)",
+        *enrollment_ids,
     )

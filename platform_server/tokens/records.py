@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from platform_server.store import contract
-from platform_server.tokens import states
+from platform_server.tokens import label_sql, states
 from runtime_kit import clock
 from wire_protocol import ids
 
@@ -94,6 +94,7 @@ async def list_page(
     infra: str | None = None,
     after: tuple[int, str] | None = None,
     pending_at: datetime.datetime | None = None,
+    label_filters: Sequence[label_sql.Filter] = (),
 ) -> Sequence[Enrollment]:
     """At most `limit` enrollments, newest first; `after` is the place of the last one seen.
 
@@ -107,6 +108,9 @@ async def list_page(
     if pending_at is not None:
         wheres.append("state = 'pending' AND expires_at > ?")
         values.append(clock.to_micros(pending_at))
+    for condition, bound in label_sql.conditions(label_filters, dialect=tx.dialect):
+        wheres.append(condition)
+        values += bound
     if after is not None:
         wheres.append("(created_at < ? OR (created_at = ? AND enrollment_id < ?))")
         values += [after[0], after[0], after[1]]

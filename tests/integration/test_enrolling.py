@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from platform_server.nodes import chores
 from platform_server.store import contract
 from platform_server.tokens import issue
 from tests.support import domain
@@ -239,3 +240,29 @@ async def test_a_key_that_was_never_ready_as_one_node_may_become_another(
     await one.knock("web-1", await one.new_token("web-1"), certificate=certificate)
     said = await one.knock("web-2", await one.new_token("web-2"), certificate=certificate)
     assert said.status == 201
+
+
+async def test_old_ended_enrollments_are_forgotten_but_not_the_one_a_node_lives_by(
+    one: domain.Domain,
+) -> None:
+    certificate = domain.new_certificate()
+    living = await one.new_token("web-1")
+    await one.knock("web-1", living, certificate=certificate)
+    await one.new_token("web-2", ttl_minutes=1)
+    await one.new_token("web-3")
+    await one.new_token("web-3", replace=True, ttl_minutes=1440)
+    one.clock.advance(3600)
+    await chores.clean(one.store, clock=one.clock, cap=domain.CAP)
+    assert await one.count("enrollments", "state = 'expired'") == 1
+    assert await one.count("enrollments") == 4
+    one.clock.advance(30.5 * 86_400)
+    await chores.clean(one.store, clock=one.clock, cap=domain.CAP)
+    await chores.clean(one.store, clock=one.clock, cap=domain.CAP)
+    states = await one.store.read(
+        lambda tx: tx.fetch_all("SELECT node_id, state FROM enrollments ORDER BY node_id LIMIT 9")
+    )
+    assert [(row["node_id"], row["state"]) for row in states] == [
+        ("web-1", "consumed"),
+        ("web-3", "expired"),
+    ]
+    assert (await one.knock("web-1", living, certificate=certificate)).status == 200

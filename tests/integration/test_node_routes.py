@@ -304,6 +304,16 @@ async def test_nodes_are_found_by_label_and_scope(rig: Rig) -> None:
         assert (await rig.http.get(f"/api/v1/nodes{bad}")).status_code == 422
 
 
+async def test_enrollments_are_found_by_label(rig: Rig) -> None:
+    await rig.issue("web-1", labels={"zone": "a"})
+    await rig.issue("web-2", labels={"zone": "b"})
+    for query, expected in {"?label=zone=a": ["web-1"], "?label=zone": ["web-2", "web-1"]}.items():
+        listed = (await rig.http.get(f"/api/v1/enrollments{query}")).json()["enrollments"]
+        assert sorted(one["node_id"] for one in listed) == sorted(expected)
+        open_ones = (await rig.listed(query))["enrollments"]
+        assert sorted(one["node_id"] for one in open_ones) == sorted(expected)
+
+
 async def test_labels_are_set_and_taken_away(rig: Rig) -> None:
     await rig.enrolled("web-1", labels={"zone": "a", "old": "1"})
     changed = await rig.http.patch(
