@@ -54,7 +54,7 @@ class SocketDoor:
         """Answers one request; a fault of ours leaves as a problem document too."""
         if request.method != "POST" or request.target not in (_ENROLL, _TRUST):
             return messages.Response(status=404)
-        address = request.headers.get(PEER_HEADER)
+        address = request.headers.get(PEER_HEADER, "")  # without it: nobody known, never "local"
         try:
             if request.target == _ENROLL:
                 answered = await self._door.answer_enroll(request.body, address=address)
