@@ -7,6 +7,7 @@ Platform leaves none behind.
 import fcntl
 import os
 import pathlib
+import stat
 from collections.abc import Mapping
 from typing import Final
 
@@ -35,6 +36,24 @@ def master_key_path(path: pathlib.Path, *, environ: Mapping[str, str]) -> pathli
     return pathlib.Path(named) if named else path / key_file.NAME
 
 
+def require_ours(path: pathlib.Path) -> None:
+    """Looks at the directory before anything in it is read; it need not exist yet.
+
+    Raises `CannotStart` for one of somebody else's: otherwise the first file in it that we may
+    not read would be blamed.
+    """
+    try:
+        info = path.stat()
+    except FileNotFoundError:
+        return
+    except OSError as fault:
+        raise _unusable(path, reason=f"{fault}.") from None
+    if not stat.S_ISDIR(info.st_mode):
+        raise _unusable(path, reason="it is no directory.")
+    if info.st_uid != os.geteuid():
+        raise _unusable(path, reason=f"it belongs to uid {info.st_uid}, not to uid {os.geteuid()}.")
+
+
 def ensure(path: pathlib.Path) -> pathlib.Path:
     """Makes the directory and its run/ folder; gives the latter. Raises `CannotStart`."""
     try:
@@ -42,11 +61,7 @@ def ensure(path: pathlib.Path) -> pathlib.Path:
         private_files.ensure_private_folder(path / RUN)
         private_files.ensure_private_folder(path / RUN / "listener")
     except OSError as fault:
-        raise failures.CannotStart(
-            f"The data directory {path} cannot be used: {fault} Start the Platform as its owner, "
-            "or give another one with --data-dir.",
-            exit_code=problems.Exit.INVALID,
-        ) from None
+        raise _unusable(path, reason=str(fault)) from None
     return path / RUN
 
 
@@ -66,3 +81,11 @@ def lock(run: pathlib.Path) -> int:
             exit_code=problems.Exit.CONFLICT,
         ) from None
     return descriptor
+
+
+def _unusable(path: pathlib.Path, *, reason: str) -> failures.CannotStart:
+    return failures.CannotStart(
+        f"The data directory {path} cannot be used: {reason} Start the Platform as its owner, "
+        "or give another one with --data-dir.",
+        exit_code=problems.Exit.INVALID,
+    )

@@ -41,6 +41,7 @@ class Request:
 
 def serve(request: Request) -> int:
     """Runs a Platform to its end; gives the exit code. Raises `CannotStart`, `InvalidSettings`."""
+    data_dir.require_ours(request.data_dir)
     loaded = _load(request)
     logs.configure(level=loaded.settings.log.level, form=loaded.settings.log.format, process="host")
     run = data_dir.ensure(request.data_dir)
