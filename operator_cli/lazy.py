@@ -4,7 +4,7 @@ A static table gives for each command where its object lives, `module:object`, a
 of help, so that
 `enlist --help` imports nothing but click. Objects of other packages are reached by name
 (importlib), since the layers forbid the import. Known limit: the line of help stands twice, here
-and at the command; tests/unit/test_cli_tree.py compares them.
+and at the command; tests/unit/operator_cli/test_tree.py compares them.
 """
 
 import importlib

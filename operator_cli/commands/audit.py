@@ -37,7 +37,7 @@ def list_(
 
     Examples:
       enlist audit list --limit 20
-      enlist audit list --actor uid:0 --since 2026-01-01T00:00:00Z -o json
+      enlist audit list --actor local:0 --since 2026-01-01T00:00:00Z -o json
     """
     call = audit_calls.list_(
         limit=min(limit, _PAGE), infra=infra, actor=actor, action=action, since=_since(since)
