@@ -28,6 +28,7 @@ from platform_server.endpoints import (
     event_stream,
     health,
     http_door,
+    http_server,
     master_key,
     measures,
     openapi,
@@ -49,7 +50,7 @@ _LISTENER_IDLE_SECONDS: Final = 75.0
 class Parts:
     """A built engine."""
 
-    servers: Mapping[doors.Door, http_door.Server]
+    servers: Mapping[doors.Door, http_server.Server]
     enroll_server: http1_server.Server
     api_tls: api_tls.ApiTls | None
     tasks: Mapping[str, supervise.Work]
@@ -116,8 +117,8 @@ async def build(
         trusted_proxies=settings.enrollment.trusted_proxies,
     )
 
-    def server(door: doors.Door) -> http_door.Server:
-        return http_door.Server(
+    def server(door: doors.Door) -> http_server.Server:
+        return http_server.Server(
             http_door.HttpDoor(
                 router.Router(served),
                 door=door,

@@ -1,4 +1,4 @@
-"""HTTP around the routes: the only module of the API that touches aiohttp.
+"""HTTP around the routes; with `http_server` and `http_answers` all that touches aiohttp.
 
 One `HttpDoor` a socket. It finds the route, asks the gate who calls, reads what the route takes,
 runs the handler and writes its answer; every refusal and every fault leaves as a problem document
@@ -7,21 +7,21 @@ the caller and his permission are known.
 """
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import socket
 import struct
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import pydantic
-from aiohttp import web, web_protocol
+from aiohttp import web
 
 from platform_server.endpoints import (
     access_table,
     calls,
     doors,
+    http_answers,
     measures,
     mutations,
     parsing,
@@ -37,40 +37,7 @@ from wire_protocol import problems
 _LOG = logging.getLogger(__name__)
 _UCRED: Final = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 _BODY_SECONDS: Final = 10.0
-_FIRST_HEAD_SECONDS: Final = 10.0
-_IDLE_SECONDS: Final = 75.0
-_FRESH_SECONDS: Final = 0.25
-_LINGER_SECONDS: Final = 1.0  # how long the rest of a refused body is read and dropped
 _NO_BODY_BYTES: Final = 1024  # enough to tell an empty body from one that is not wanted
-
-# What a refusal of the store means to the caller: its code, sentence and Retry-After in seconds.
-_STORE_FAULTS: Final[tuple[tuple[type[contract.StoreError], str, str, int | None], ...]] = (
-    (
-        contract.StoreBusy,
-        "store-busy",
-        "The Platform's store is busy. Nothing was changed; try again.",
-        1,
-    ),
-    (
-        contract.StoreFull,
-        "store-full",
-        "The Platform's disk is full. Nothing was changed; free space there.",
-        30,
-    ),
-    (
-        contract.StoreUnreachable,
-        "unavailable",
-        "The Platform's store cannot be reached; its log says more.",
-        10,
-    ),
-    (
-        contract.StoreConflict,
-        "conflict",
-        "Another call changed the same thing at the same time; look again.",
-        None,
-    ),
-    (contract.StoreInvalid, "invalid", "", None),
-)
 
 
 class HttpDoor:
@@ -114,9 +81,13 @@ class HttpDoor:
             problem = problems.Problem(
                 code="method-not-allowed", detail=str(fault), request_id=request_id
             )
-            response = _problem_response(problem, headers={"Allow": ", ".join(fault.allowed)})
+            response = http_answers.problem_response(
+                problem, more={"Allow": ", ".join(fault.allowed)}
+            )
         except Exception as fault:  # noqa: BLE001 - the edge: every fault becomes an answer
-            response = _problem_response(self._problem_of(fault, request_id=request_id))
+            response = http_answers.problem_response(
+                http_answers.problem_of(fault, request_id=request_id)
+            )
         if self._draining.is_set():
             response.force_close()
         self._meter.answered(
@@ -239,7 +210,7 @@ class HttpDoor:
         request_id: str,
     ) -> web.StreamResponse:
         if isinstance(answer, calls.Stream):
-            return await _write_stream(request, answer, request_id=request_id)
+            return await http_answers.write_stream(request, answer, request_id=request_id)
         if isinstance(answer, calls.Changed):
             raise TypeError("A handler answers what `mutate` gave it, not a bare Changed.")
         reply = (
@@ -248,166 +219,12 @@ class HttpDoor:
             else calls.Reply(body=answer, status=route.status if answer is not None else 204)
         )
         return web.Response(
-            body=_body_of(reply.body),
+            body=http_answers.body_of(reply.body),
             status=reply.status,
-            headers=_headers(request_id, media_type=reply.media_type if reply.body else None),
+            headers=http_answers.headers(
+                request_id, media_type=reply.media_type if reply.body else None
+            ),
         )
-
-    def _problem_of(self, fault: Exception, *, request_id: str) -> problems.Problem:
-        if isinstance(fault, refusals.Refusal):
-            return problems.Problem(
-                code=fault.code,
-                detail=fault.detail,
-                request_id=request_id,
-                retry_after=fault.retry_after_seconds,
-                fields=fault.members,
-            )
-        for kind, code, detail, retry_after in _STORE_FAULTS:
-            if isinstance(fault, kind):
-                _LOG.warning("The store refused", extra={"code": code, "detail": str(fault)})
-                return problems.Problem(
-                    code=code,
-                    detail=detail or str(fault),
-                    request_id=request_id,
-                    retry_after=retry_after,
-                )
-        _LOG.error(
-            "A request met a fault of ours", exc_info=fault, extra={"request_id": request_id}
-        )
-        return problems.Problem(
-            code="internal",
-            detail=f"The Platform met a fault of its own; its log says more at {request_id}.",
-            request_id=request_id,
-        )
-
-
-class Server(web.Server):
-    """aiohttp's server: bounded in connections, with problem documents for what is not HTTP."""
-
-    def __init__(self, door: HttpDoor, *, connections: int, draining: asyncio.Event) -> None:
-        super().__init__(
-            door,
-            access_log=None,
-            keepalive_timeout=_IDLE_SECONDS,
-            lingering_time=_LINGER_SECONDS,
-        )
-        self._most = connections
-        self._draining = draining
-        self._listening: list[asyncio.Server] = []
-
-    def __call__(self) -> web_protocol.RequestHandler:
-        """One connection's protocol."""
-        return _Protocol(self, loop=self._loop, **self._kwargs)
-
-    def connection_made(
-        self, handler: web_protocol.RequestHandler, transport: asyncio.Transport
-    ) -> None:
-        """Takes the connection, or closes it at once when there are too many."""
-        super().connection_made(handler, transport)
-        if len(self._connections) > self._most:
-            transport.abort()
-
-    def listens_on(self, listening: asyncio.Server) -> None:
-        """Adds a socket that this server serves."""
-        self._listening.append(listening)
-
-    async def drain(self, *, seconds: float) -> None:
-        """Takes nothing new, lets what is in work finish, then closes the rest.
-
-        Who has connected a moment ago may still speak: the next engine does not see him.
-        """
-        self._draining.set()
-        for listening in self._listening:
-            listening.close()
-        await asyncio.sleep(_FRESH_SECONDS)
-        await self.shutdown(seconds)
-
-
-class _Protocol(web_protocol.RequestHandler):
-    __slots__ = ()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._loop.call_later(_FIRST_HEAD_SECONDS, self._close_if_silent)
-
-    def _close_if_silent(self) -> None:
-        """Closes a connection that has not sent one whole head."""
-        if self._request_count == 0 and self.transport is not None:
-            self.transport.abort()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        if request.writer.output_size > 0:
-            raise ConnectionError("An answer was begun already.") from exc
-        del message  # it may repeat bytes of the request
-        code = "internal" if status >= 500 else "malformed"
-        if code == "internal":
-            _LOG.error("A connection met a fault of ours", exc_info=exc)
-        problem = problems.Problem(
-            code=code,
-            detail="The request is not well-formed HTTP.",
-            request_id=secrets.token_hex(8),
-        )
-        response = _problem_response(problem)
-        response.force_close()
-        return response
-
-
-async def _write_stream(
-    request: web.BaseRequest, answer: calls.Stream, *, request_id: str
-) -> web.StreamResponse:
-    response = web.StreamResponse(
-        status=200, headers=_headers(request_id, media_type=answer.media_type)
-    )
-    try:
-        await response.prepare(request)
-        async with contextlib.aclosing(answer.parts) as parts:
-            async for part in parts:
-                await response.write(part)
-        await response.write_eof()
-    except ConnectionResetError:
-        _LOG.debug("A reader left", extra={"request_id": request_id})
-    except contract.StoreError as fault:
-        # the head is out: all that is left is to end the stream, and the reader resumes
-        _LOG.warning("A stream ends early", extra={"reason": str(fault)})
-        response.force_close()
-    return response
-
-
-def _problem_response(
-    problem: problems.Problem, *, headers: Mapping[str, str] | None = None
-) -> web.Response:
-    all_headers = _headers(problem.request_id, media_type=problems.MEDIA_TYPE) | dict(headers or {})
-    if problem.retry_after is not None:
-        all_headers["Retry-After"] = str(problem.retry_after)
-    if problem.code == "not-signed-in":
-        all_headers["WWW-Authenticate"] = 'Bearer realm="enlist"'
-    return web.Response(body=problem.to_json(), status=problem.meaning.status, headers=all_headers)
-
-
-def _headers(request_id: str, *, media_type: str | None) -> dict[str, str]:
-    headers = {
-        "Server": "enlist",
-        "X-Request-Id": request_id,
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-    }
-    if media_type is not None:
-        headers["Content-Type"] = media_type
-    return headers
-
-
-def _body_of(body: Any) -> bytes | None:
-    if body is None or isinstance(body, bytes):
-        return body
-    if isinstance(body, pydantic.BaseModel):
-        return body.model_dump_json(by_alias=True).encode()
-    return pydantic.TypeAdapter(dict[str, Any]).dump_json(dict(body))
 
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:

@@ -25,7 +25,7 @@ CLOCKS = {
     "runtime_kit/http1/pool.py": "a socket tells nobody when it appears; bounded by the caller",
     "operator_cli/moments.py": "the clock brings asyncio, which is half the time of a command",
     "platform_server/app/store_lock.py": "before the engine's event loop exists; bounded",
-    "platform_server/endpoints/http_door.py": "who has just connected may still speak; bounded",
+    "platform_server/endpoints/http_server.py": "who has just connected may still speak; bounded",
     "platform_server/endpoints/measures.py": "the moment a process started; no rule hangs on it",
     "platform_server/store/postgres.py": "milliseconds between tries after a conflict; bounded",
     "platform_server/store/sqlite_writer.py": "a thread of its own, off the event loop; bounded",

@@ -21,6 +21,7 @@ from platform_server.endpoints import (
     event_stream,
     health,
     http_door,
+    http_server,
     master_key,
     measures,
     openapi,
@@ -95,9 +96,9 @@ async def running(
         own_uid=os.geteuid() if own_uid is None else own_uid,
         trusted_proxies=group.enrollment.trusted_proxies,
     )
-    servers: list[http_door.Server] = []
+    servers: list[http_server.Server] = []
     for door, name in ((doors.Door.LOCAL, "local.sock"), (doors.Door.API, "public.sock")):
-        server = http_door.Server(
+        server = http_server.Server(
             http_door.HttpDoor(
                 router.Router(served),
                 door=door,
