@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from platform_server.store import contract, opening, postgres, sqlite_writer
+from tests.support import foreign_lock, small_disk
 from tests.support import postgres as servers
-from tests.support import small_disk
 
 BUSY_SECONDS = 0.4
 SLACK_SECONDS = 2.0
@@ -51,34 +51,13 @@ async def names(store: contract.Store) -> set[str]:
     return left
 
 
-@contextlib.contextmanager
-def held_by_another_process(path: Path) -> Iterator[None]:
-    """Another process has written to the database and does not commit."""
-    script = (
-        "import sqlite3, sys\n"
-        "c = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=10)\n"
-        "c.execute('BEGIN IMMEDIATE')\n"
-        "print('held', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        try:
-            assert process.stdout.readline() == b"held\n"
-            yield
-        finally:
-            process.kill()
-
-
 async def test_under_a_foreign_lock_callers_wait_their_limit_and_no_longer(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "enlist.db"
     store = await opening.open_store(f"sqlite://{path}", busy_seconds=BUSY_SECONDS)
     await put(store, "before")
-    with held_by_another_process(path):
+    with foreign_lock.held(path):
         started = time.monotonic()
         results = await asyncio.gather(
             *[put(store, f"during-{n}") for n in range(40)], return_exceptions=True
@@ -97,7 +76,7 @@ async def test_under_a_foreign_lock_callers_wait_their_limit_and_no_longer(
 async def test_a_lock_that_goes_in_time_is_only_a_delay(tmp_path: Path) -> None:
     path = tmp_path / "enlist.db"
     store = await opening.open_store(f"sqlite://{path}", busy_seconds=30)
-    with held_by_another_process(path):
+    with foreign_lock.held(path):
         waiting = [asyncio.create_task(put(store, f"n{n}")) for n in range(20)]
         done, _ = await asyncio.wait(waiting, timeout=0.3)
         assert not done
@@ -109,7 +88,7 @@ async def test_a_lock_that_goes_in_time_is_only_a_delay(tmp_path: Path) -> None:
 async def test_callers_that_give_up_under_a_lock_leave_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "enlist.db"
     store = await opening.open_store(f"sqlite://{path}", busy_seconds=30)
-    with held_by_another_process(path):
+    with foreign_lock.held(path):
         waiting = [asyncio.create_task(put(store, f"n{n}")) for n in range(20)]
         await asyncio.sleep(0)
         for task in waiting[:15]:
@@ -142,7 +121,7 @@ async def test_a_lock_of_twenty_seconds_under_load_ends_without_a_restart(
             worst = max(worst, time.monotonic() - started)
 
     tasks = [asyncio.create_task(load(number)) for number in range(32)]
-    with held_by_another_process(path):
+    with foreign_lock.held(path):
         await asyncio.sleep(20)
     await put(store, "after")
     ended = True
