@@ -1,5 +1,7 @@
 """What docs/ says of settings, routes and states is what the code says, to the letter."""
 
+import re
+
 from scripts.pages import made
 from tests.repo import project
 
@@ -19,3 +21,19 @@ def test_a_part_is_put_between_its_marks_and_nothing_else_changes() -> None:
     assert made.put(page, part="x", text="new", page="page") == (
         f"Before\n{made.BEGIN.format('x')}\n\nnew\n\n{made.END}\nAfter\n"
     )
+
+
+def test_every_message_that_operating_explains_is_one_that_the_code_has() -> None:
+    # Implicitly joined literals are joined here too.
+    sources = "\n".join(project.text(name) for name in project.modules(*project.PACKAGES))
+    joined = re.sub(r'"\s*\n\s*f?"', "", sources)
+    _, _, part = project.text("docs/operating.md").partition("\n## When something does not work")
+    rows = re.findall(r"(?m)^\| (.+?) \|", part)
+    pieces = [
+        piece.strip(" …")
+        for row in rows
+        for message in re.findall(r"`([^`]+)`", row)
+        for piece in message.split("…")
+    ]
+    assert pieces
+    assert [piece for piece in pieces if piece and piece not in joined] == []
