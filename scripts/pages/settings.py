@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -64,4 +65,5 @@ def _shown(default: Any) -> str:
 
 
 def _paragraph(doc: str | None) -> str:
-    return " ".join((doc or "").split())
+    text = " ".join((doc or "").split())
+    return textwrap.fill(text, width=100, break_long_words=False, break_on_hyphens=False)

@@ -23,6 +23,13 @@ def test_a_part_is_put_between_its_marks_and_nothing_else_changes() -> None:
     )
 
 
+def test_every_metric_has_a_line_in_the_docs() -> None:
+    names = re.findall(r'"(enlist_[a-z_]+)"', project.text("platform_server/endpoints/measures.py"))
+    assert names
+    page = project.text("docs/operating.md")
+    assert [name for name in names if f"| `{name}` |" not in page] == []
+
+
 def test_every_message_that_operating_explains_is_one_that_the_code_has() -> None:
     # Implicitly joined literals are joined here too.
     sources = "\n".join(project.text(name) for name in project.modules(*project.PACKAGES))
