@@ -71,10 +71,16 @@ def start(name: str, *, module: Sequence[str], inherit: Sequence[int]) -> Child:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=tuple(inherit),
-        preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl, and the host has no threads
+        preexec_fn=_prepare,  # noqa: PLW1509 - three system calls, and the host has no threads
     )
     return Child(name, process=process)
 
 
-def _die_with_parent() -> None:
+def _prepare() -> None:
+    """In the child, before it becomes the other program.
+
+    A terminal's Ctrl-C and hang-up reach the whole group; the host decides what they mean.
+    """
     _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -7,6 +7,7 @@ PostgreSQL; on SQLite a lock beside the file lets one run.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import secrets
@@ -55,6 +56,10 @@ def main(given: orders.Orders) -> int:
     except layers.InvalidSettings as fault:
         sys.stderr.write(f"Error: {fault}\n")
         return int(problems.Exit.INVALID)
+    except OSError as fault:
+        full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
+        sys.stderr.write(f"Error: The engine cannot start: {fault}\n")
+        return int(problems.Exit.TEMPORARY if full else problems.Exit.OUR_FAULT)
     except supervise.UnexpectedEnd as fault:
         _LOG.error("The engine stops", extra={"reason": str(fault)})
         return int(problems.Exit.OUR_FAULT)
@@ -65,8 +70,7 @@ async def run(given: orders.Orders, *, loaded: layers.Loaded) -> None:
     """Opens, builds, serves, drains; raises `CannotStart` before it serves."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
     clock = clock_kit.SystemClock()
     async with contextlib.AsyncExitStack() as stack:
         store = await stack.enter_async_context(_opened(given, loaded=loaded, clock=clock))

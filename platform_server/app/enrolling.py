@@ -18,6 +18,7 @@ from platform_server.endpoints import (
     enroll_door,
     enroll_server,
     enrollments,
+    node_scheduling,
     nodes,
     platform_routes,
     routes,
@@ -153,6 +154,7 @@ async def build(
     return Enrolling(
         operator_routes=(
             *nodes.Nodes(operators).served(),
+            *node_scheduling.NodeScheduling(operators).served(),
             *enrollments.Enrollments(
                 operators=operators, invitation=_invitation(trust, where=where), cap=cap
             ).served(),

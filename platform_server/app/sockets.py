@@ -91,15 +91,20 @@ def bind_local(path: pathlib.Path) -> socket.socket:
             "data directory with a shorter path.",
             exit_code=problems.Exit.INVALID,
         )
-    path.unlink(missing_ok=True)
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        path.unlink(missing_ok=True)
         with _umask(0o177):
             one.bind(str(path))
         one.listen(BACKLOG)
-    except BaseException:
+    except OSError as fault:
         one.close()
-        raise
+        raise failures.CannotStart(
+            f"The socket {path} cannot be made: {fault.strerror}.",
+            exit_code=problems.Exit.TEMPORARY
+            if fault.errno in (errno.ENOSPC, errno.EDQUOT)
+            else problems.Exit.INVALID,
+        ) from None
     return one
 
 
