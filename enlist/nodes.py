@@ -1,4 +1,4 @@
-"""Nodes: list, show, label, remove, and let a removed one come back."""
+"""Nodes: list, show, label, remove, and take out of and into service."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -58,6 +58,31 @@ def allow(node_id: str) -> "calls.Call[admin.Done]":
     )
 
 
+def maintenance(node_id: str, *, reason: str = "") -> "calls.Call[admin.Done]":
+    """Gives the node no new work; what runs stays. Raises `Conflict` once it is drained."""
+    return _schedule(node_id, verb="maintenance", reason=reason)
+
+
+def drain(node_id: str, *, reason: str = "") -> "calls.Call[admin.Done]":
+    """Moves the work off the node and gives it no more; raises `Conflict` in `fenced`."""
+    return _schedule(node_id, verb="drain", reason=reason)
+
+
+def resume(node_id: str, *, reason: str = "") -> "calls.Call[admin.Done]":
+    """Takes the node back into service."""
+    return _schedule(node_id, verb="resume", reason=reason)
+
+
+def _schedule(node_id: str, *, verb: str, reason: str) -> "calls.Call[admin.Done]":
+    return calls.Call(
+        method="POST",
+        path=f"{_path(node_id)}/{verb}",
+        answer="admin:Done",
+        body=calls.given(reason=reason or None),
+        keyed=True,
+    )
+
+
 def _path(node_id: str) -> str:
     return f"/nodes/{calls.part(node_id)}"
 
@@ -71,6 +96,9 @@ class Nodes(methods.Noun):
     label = methods.Sync(label)
     remove = methods.Sync(remove)
     allow = methods.Sync(allow)
+    maintenance = methods.Sync(maintenance)
+    drain = methods.Sync(drain)
+    resume = methods.Sync(resume)
 
 
 class AsyncNodes(methods.AsyncNoun):
@@ -82,3 +110,6 @@ class AsyncNodes(methods.AsyncNoun):
     label = methods.Async(label)
     remove = methods.Async(remove)
     allow = methods.Async(allow)
+    maintenance = methods.Async(maintenance)
+    drain = methods.Async(drain)
+    resume = methods.Async(resume)

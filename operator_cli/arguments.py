@@ -53,6 +53,9 @@ def label_changes(
 
 
 NODE = click.argument("node_id", metavar="ID", callback=node_id)
+REASON = click.option(
+    "--reason", metavar="TEXT", default="", help="Why; kept in the action log and the events."
+)
 LIMIT = click.option(
     "--limit",
     type=click.IntRange(1, MAX_LIMIT),

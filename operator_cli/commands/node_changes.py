@@ -11,7 +11,7 @@ from operator_cli.commands import node_facts
 
 def add_to(group: click.Group) -> None:
     """Hangs the commands into the group."""
-    for command in (label, remove, allow):
+    for command in (label, remove, allow, maintenance, drain, resume):
         group.add_command(command)
 
 
@@ -61,6 +61,47 @@ def allow(node_id: str) -> None:
       enlist nodes allow web-1
     """
     _done(nodes.allow(node_id))
+
+
+@click.command("maintenance", cls=global_options.Command)
+@arguments.NODE
+@arguments.REASON
+def maintenance(node_id: str, reason: str) -> None:
+    """Give node ID no new work; what runs there stays.
+
+    Ends with enlist nodes resume. Refused (exit code 4) once the node is drained.
+
+    Example:
+      enlist nodes maintenance web-1 --reason "new disk"
+    """
+    _done(nodes.maintenance(node_id, reason=reason))
+
+
+@click.command("drain", cls=global_options.Command)
+@arguments.NODE
+@arguments.REASON
+def drain(node_id: str, reason: str) -> None:
+    """Move the work off node ID and give it no more.
+
+    This version places no work yet, so the node is drained at once.
+
+    Examples:
+      enlist nodes drain web-1 --reason "to be replaced"
+      enlist nodes drain web-1 --check
+    """
+    _done(nodes.drain(node_id, reason=reason))
+
+
+@click.command("resume", cls=global_options.Command)
+@arguments.NODE
+@arguments.REASON
+def resume(node_id: str, reason: str) -> None:
+    """Take node ID back into service.
+
+    Example:
+      enlist nodes resume web-1
+    """
+    _done(nodes.resume(node_id, reason=reason))
 
 
 def _done(call: calls.Call[Any], *, question: str | None = None) -> None:

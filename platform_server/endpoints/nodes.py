@@ -1,4 +1,4 @@
-"""`/nodes`: look, label, remove, allow again.
+"""`/nodes`: look, label, remove, allow again. Whether a node takes work: `node_scheduling`.
 
 Configured nodes stand among the registered ones and win over one of the same id. Removal leaves a
 tombstone; nothing here deletes history.
@@ -146,8 +146,8 @@ class Nodes:
             return await call.mutate(work)
         except ValueError as fault:
             raise refusals.invalid("labels", f"labels: {fault}") from None
-        except _REFUSED as fault:
-            raise _refusal(fault) from None
+        except REFUSED as fault:
+            raise refusal_of(fault) from None
 
     async def remove(self, call: calls.Call[None, RemoveQuery]) -> calls.Reply:
         """Takes the node away; its id stays taken until `allow`."""
@@ -179,8 +179,8 @@ class Nodes:
 
         try:
             return await call.mutate(work)
-        except _REFUSED as fault:
-            raise _refusal(fault) from None
+        except REFUSED as fault:
+            raise refusal_of(fault) from None
 
     async def allow(self, call: calls.Call[None, routes.NoQuery]) -> calls.Reply:
         """Lifts the tombstone of a removed node."""
@@ -201,8 +201,8 @@ class Nodes:
 
         try:
             return await call.mutate(work)
-        except _REFUSED as fault:
-            raise _refusal(fault) from None
+        except REFUSED as fault:
+            raise refusal_of(fault) from None
 
     async def _configured(
         self,
@@ -281,7 +281,7 @@ class Nodes:
         )
 
 
-_REFUSED: Final = (
+REFUSED: Final = (
     registry.NoSuchNode,
     registry.OperatorsNode,
     registry.NotRemoved,
@@ -297,7 +297,8 @@ def node_id_of(path: "Any") -> ids.NodeId:
         raise refusals.invalid("node_id", f"node_id: {fault}") from None
 
 
-def _refusal(fault: Exception) -> refusals.Refusal:
+def refusal_of(fault: Exception) -> refusals.Refusal:
+    """What the caller is told of one of `REFUSED`."""
     if isinstance(fault, registry.NoSuchNode):
         return refusals.Refusal("not-found", str(fault))
     if isinstance(fault, registry.OperatorsNode):

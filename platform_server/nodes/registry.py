@@ -95,7 +95,7 @@ async def change_labels(
     Raises `NoSuchNode`, `OperatorsNode`, `states.WrongState` for a removed node and `ValueError`
     for a malformed label.
     """
-    _require_ours(node_id, operators=operators)
+    require_ours(node_id, operators=operators)
     await tx.lock(f"node:{node_id}")
     node = await get(tx, node_id=node_id)
     if node.state is states.State.REMOVED:
@@ -126,7 +126,7 @@ async def remove(
     another in a circle. Raises `NoSuchNode`, `OperatorsNode`, `states.WrongState` when it was
     removed before.
     """
-    _require_ours(node_id, operators=operators)
+    require_ours(node_id, operators=operators)
     node = await get(tx, node_id=node_id)
     await ending.revoke_for_node(tx, node_id=node_id, now=now)
     state = states.after(node.state, states.Event.REMOVE)
@@ -147,7 +147,7 @@ async def allow(
     tx: contract.Tx, *, node_id: ids.NodeId, operators: configured.ConfiguredNodes
 ) -> None:
     """Lifts the tombstone: the id may be issued anew. Raises `NoSuchNode`, `NotRemoved`."""
-    _require_ours(node_id, operators=operators)
+    require_ours(node_id, operators=operators)
     lifted = await tx.execute(
         "DELETE FROM nodes WHERE node_id = ? AND state = ?", node_id, states.State.REMOVED.value
     )
@@ -171,7 +171,8 @@ async def forget_answers(tx: contract.Tx) -> Sequence[str]:
     return [row["node_id"] for row in rows]
 
 
-def _require_ours(node_id: ids.NodeId, *, operators: configured.ConfiguredNodes) -> None:
+def require_ours(node_id: ids.NodeId, *, operators: configured.ConfiguredNodes) -> None:
+    """Raises `OperatorsNode` for a node that the settings name and for the Platform's own id."""
     if operators.holds(node_id):
         raise OperatorsNode(
             f"The node {node_id} is configured on this Platform: change it in the settings."

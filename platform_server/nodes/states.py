@@ -2,8 +2,7 @@
 
 `ready` is reached only by an answer as that node, over the channel that will carry its work.
 `removed` is a tombstone: it ends by the operator's word alone (`allow`), which deletes the row.
-The scheduling state beside it (active, maintenance, …) is dispatch's and not judged here. docs/
-draws its picture from `TABLE`.
+Whether it takes work stands beside it, in `scheduling`. docs/ draws its picture from `TABLE`.
 """
 
 import enum

@@ -18,6 +18,7 @@ PAGES: Final[Mapping[str, Mapping[str, Maker]]] = {
     "docs/protocol/states.md": {
         "enrollment": states.enrollment_text,
         "node": states.node_text,
+        "scheduling": states.scheduling_text,
         "machine": states.machine_text,
     },
 }

@@ -20,6 +20,7 @@ from platform_server.endpoints import (
     event_stream,
     health,
     master_key,
+    node_scheduling,
     nodes,
     platform_routes,
     routes,
@@ -40,6 +41,7 @@ def served() -> Sequence[routes.Route]:
     """Every route, in the order of their paths; raises `Unlisted` as the engine's start does."""
     found = [
         *nodes.Nodes(_NOTHING).served(),
+        *node_scheduling.NodeScheduling(_NOTHING).served(),
         *enrollments.Enrollments(operators=_NOTHING, invitation=_NOTHING, cap=_NOTHING).served(),
         *platform_routes.PlatformRoutes(
             trust=_NOTHING, keyring=_NOTHING, whereabouts=_NOTHING, ports_changed=_NOTHING

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
+from platform_server.nodes import scheduling
 from platform_server.nodes import states as node_states
 from platform_server.tokens import states as token_states
 from worker_agent.identity import states as machine_states
@@ -25,6 +26,11 @@ def enrollment_text() -> str:
 def node_text() -> str:
     """A node on the Platform."""
     return _text(node_states.State, node_states.Event, table=node_states.TABLE)
+
+
+def scheduling_text() -> str:
+    """Whether a node takes work."""
+    return _text(scheduling.Scheduling, scheduling.Event, table=scheduling.TABLE)
 
 
 def machine_text() -> str:

@@ -98,6 +98,15 @@ def test_a_machine_is_enrolled_by_hand_labelled_and_removed(
     platform.enlist("nodes", "label", node_id, "rack-")
     shown = platform.enlist("nodes", "list", "--label", "role=web", "-o", "json")
     assert [one["labels"] for one in json.loads(shown)["nodes"]] == [{"role": "web"}]
+    platform.enlist("nodes", "maintenance", node_id, "--reason", "new disk")
+    assert "enrolled,maintenance" in platform.enlist("nodes", "list")
+    checked = json.loads(platform.enlist("nodes", "drain", node_id, "--check", "-o", "json"))
+    assert [change["action"] for change in checked["changes"]] == ["drain"]
+    drained = platform.enlist("nodes", "drain", node_id)
+    assert drained == f"drain {node_id}: no work is left on it\n"
+    platform.enlist("nodes", "resume", node_id, "-o", "json")
+    shown = json.loads(platform.enlist("nodes", "show", node_id, "-o", "json"))
+    assert shown["scheduling"] == "active"
     assert "Would do" in platform.enlist("nodes", "remove", node_id, "--check")
     platform.enlist("nodes", "remove", node_id, "--force")
     assert json.loads(platform.enlist("nodes", "show", node_id, "-o", "json"))["state"] == "removed"

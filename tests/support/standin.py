@@ -141,8 +141,13 @@ class StandIn:
 
     def _post_nodes(self, seen: Seen, rest: list[str]) -> Answer:
         node_id, verb = rest
+        old = self._node(node_id)
+        words = {"maintenance": "maintenance", "drain": "drained", "resume": "active"}
         if not _check(seen):
-            del self.nodes[self._node(node_id).node_id]
+            update: dict[str, Any] = {"scheduling": words.get(verb, old.scheduling)}
+            self.nodes[node_id] = old.model_copy(update=update)
+            if verb == "allow":
+                del self.nodes[node_id]
         return _done(seen, verb, node_id)
 
     def _get_enrollments(self, seen: Seen, rest: list[str]) -> Answer:

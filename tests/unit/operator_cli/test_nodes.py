@@ -224,7 +224,7 @@ def test_label_sets_and_takes_away(enlist: Enlist, platform: standin.StandIn) ->
     assert done.json["labels"] == {"role": "web", "a": "b"}
 
 
-CHANGES = ["remove", "allow"]
+CHANGES = ["remove", "allow", "maintenance", "drain", "resume"]
 
 
 @pytest.mark.parametrize("verb", CHANGES)
@@ -245,6 +245,12 @@ def test_a_change_under_check_changes_nothing(
         "changes": [{"action": verb, "target": "web-1", "detail": "as asked"}],
     }
     assert platform.nodes["web-1"] is before
+
+
+def test_the_reason_travels(enlist: Enlist, platform: standin.StandIn) -> None:
+    platform.add_node("web-1")
+    enlist("nodes", "maintenance", "web-1", "--reason", "new disk")
+    assert platform.seen[-1].body == {"reason": "new disk"}
 
 
 def test_a_node_in_use_is_a_conflict_unless_forced(
