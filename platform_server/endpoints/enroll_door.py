@@ -305,9 +305,10 @@ class EnrollDoor:
         proved: redeem.Proved | None,
         now: datetime.datetime,
     ) -> endings.Refused:
-        await attempts.record(
+        exists = proved is not None and reason in reasons.NODE_EXISTS
+        is_news = await attempts.record(
             tx,
-            outcome=attempts.Outcome.REFUSED,
+            outcome=attempts.Outcome.NODE_EXISTS if exists else attempts.Outcome.REFUSED,
             reason=reason.value,
             node_id=knock.claim.node_id,
             version=knock.claim.version,
@@ -315,14 +316,22 @@ class EnrollDoor:
             now=now,
             cap=self._rules.cap,
         )
+        if is_news and exists and proved is not None:
+            await self._act(
+                tx,
+                knock=knock,
+                proved=proved,
+                action="node.exists",
+                details={"reason": reason.value},
+                now=now,
+            )
         return endings.Refused(reason=reason)
 
     async def _refuse_newer(
         self, tx: contract.Tx, *, knock: _Knock, proved: redeem.Proved, now: datetime.datetime
     ) -> endings.WorkerNewer:
         """Recorded in both logs; a machine that keeps asking is counted, not written again."""
-        claim, enrollment_id = knock.claim, proved.enrollment.enrollment_id
-        details = {"machine": claim.version, "platform": product.VERSION}
+        claim = knock.claim
         is_news = await attempts.record(
             tx,
             outcome=attempts.Outcome.WORKER_NEWER,
@@ -334,19 +343,39 @@ class EnrollDoor:
             cap=self._rules.cap,
         )
         if is_news:
-            await actions.append(
+            await self._act(
                 tx,
-                action=actions.Action(
-                    at=now,
-                    actor=f"enrollment:{enrollment_id}",
-                    action="node.worker-newer",
-                    target=claim.node_id,
-                    infra=proved.enrollment.infra,
-                    environment=self._rules.environment,
-                    details=details,
-                ),
+                knock=knock,
+                proved=proved,
+                action="node.worker-newer",
+                details={"machine": claim.version, "platform": product.VERSION},
+                now=now,
             )
         return endings.WorkerNewer(machine_version=claim.version, platform_version=product.VERSION)
+
+    async def _act(
+        self,
+        tx: contract.Tx,
+        *,
+        knock: _Knock,
+        proved: redeem.Proved,
+        action: str,
+        details: dict[str, Any],
+        now: datetime.datetime,
+    ) -> None:
+        """Writes into the action log what a machine with a proved token has run into."""
+        await actions.append(
+            tx,
+            action=actions.Action(
+                at=now,
+                actor=f"enrollment:{proved.enrollment.enrollment_id}",
+                action=action,
+                target=knock.claim.node_id,
+                infra=proved.enrollment.infra,
+                environment=self._rules.environment,
+                details=details,
+            ),
+        )
 
     async def _welcome(self, registered: register.Registered, *, knock: _Knock) -> DoorAnswer:
         if self._trust is None:

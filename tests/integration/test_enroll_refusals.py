@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from platform_server.endpoints import enroll_door
 from platform_server.store import contract
+from platform_server.tokens import issue
 from tests.support import domain
-from wire_protocol import enrollment_token, product
+from wire_protocol import enrollment_token, ids, product
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -127,6 +129,53 @@ async def test_every_refusal_is_the_same_answer_and_its_reason_stands_in_the_aud
     assert said.body["title"] == "Enrollment refused."
     assert said.body["code"] == "enrollment-refused"
     assert (await one.audit())[-1 if reason == "unknown-token" else 1][1] == reason
+
+
+async def _configured(one: domain.Domain, folder: pathlib.Path) -> tuple[domain.Domain, str]:
+    """A token from before the settings named its node."""
+    token = await one.new_token("web-1")
+    named = {"web-1": {"url": "https://10.0.0.9:8443", "pin": "sha256:" + "a" * 64}}
+    settings = domain.settings_of(nodes=named)
+    again = await domain.build(
+        one.store, folder=folder, settings=settings, keyring=one.keyring, clock=one.clock
+    )
+    return again, token.token.text()
+
+
+async def _registered(one: domain.Domain, folder: pathlib.Path) -> tuple[domain.Domain, str]:
+    """A token for a new node, of an id that a machine has taken meanwhile."""
+    del folder
+    assert (await one.knock("web-1", await one.new_token("web-1"))).status == 201
+    token = await one.store.transact(
+        lambda tx: issue.issue(
+            tx,
+            node_id=ids.NodeId("web-1"),
+            standing=issue.Standing.FREE,
+            replace=False,
+            ttl_minutes=60,
+            labels={},
+            sources=[],
+            infra="default",
+            created_by="local:0",
+            now=one.clock.now(),
+        )
+    )
+    return one, token.token.text()
+
+
+TAKEN = {"node-configured": _configured, "node-registered": _registered}
+
+
+@pytest.mark.parametrize("reason", TAKEN)
+async def test_an_id_that_is_taken_is_an_outcome_of_its_own_and_stands_in_both_logs(
+    one: domain.Domain, tmp_path: pathlib.Path, reason: str
+) -> None:
+    one, token = await TAKEN[reason](one, tmp_path)
+    for _ in range(3):
+        said = await one.knock("web-1", token)
+        assert (said.status, said.raw) == (403, enroll_door.REFUSED.body)
+    assert (await one.audit())[0] == ("node-exists", reason, 3)
+    assert await one.count("action_log", "action = 'node.exists'") == 1
 
 
 async def test_a_phase_report_without_an_operation_is_refused_in_the_same_words(

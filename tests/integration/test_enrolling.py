@@ -119,7 +119,7 @@ async def test_configured_nodes_and_the_platforms_own_id_cannot_be_taken(
     )
     for name, token in tokens.items():
         assert (await one.knock(name, token)).status == 403
-        assert (await one.audit())[0][1] == "node-configured"
+        assert (await one.audit())[0] == ("node-exists", "node-configured", 1)
         with pytest.raises(issue.CannotIssue) as refused:
             await one.new_token(name.upper() + ".", replace=True)
         assert refused.value.code == "node-exists"
