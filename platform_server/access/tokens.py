@@ -11,6 +11,7 @@ import datetime
 import hashlib
 import hmac
 import json
+import logging
 import re
 import secrets
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 from runtime_kit import secret
 
+_LOG = logging.getLogger(__name__)
 _FORM = re.compile(r"enk_([0-9a-f]{16})_([0-9a-f]{64})_([0-9a-f]{8})")
 _TOUCH_SECONDS: Final = 60
 COLUMNS: Final = (
@@ -167,13 +169,16 @@ class Tokens:
         due = now - datetime.timedelta(seconds=_TOUCH_SECONDS)
         if record.last_used_at is not None and record.last_used_at > due:
             return
-        await self._store.transact(
-            lambda tx: tx.execute(
-                "UPDATE api_tokens SET last_used_at = ? WHERE token_id = ?",
-                clock_kit.to_micros(now),
-                record.token_id,
+        try:
+            await self._store.transact(
+                lambda tx: tx.execute(
+                    "UPDATE api_tokens SET last_used_at = ? WHERE token_id = ?",
+                    clock_kit.to_micros(now),
+                    record.token_id,
+                )
             )
-        )
+        except contract.StoreError as fault:  # looking must be possible on a full disk
+            _LOG.warning("The use of a token was not noted", extra={"reason": str(fault)})
 
 
 def record_of(row: contract.Row) -> TokenRecord:

@@ -11,7 +11,6 @@ import logging
 import os
 import pathlib
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -300,9 +299,3 @@ async def _read_line(descriptor: int) -> bytes:
             return await reader.readline()
         finally:
             transport.close()
-
-
-def say_refused(fault: EngineRefused) -> int:
-    """The engine has printed its reason already; only the code is left to pass on."""
-    sys.stderr.flush()
-    return fault.exit_code

@@ -10,7 +10,7 @@ from typing import Final
 
 from platform_server.audit import retention
 from platform_server.endpoints import mutations
-from platform_server.sealing import rotation
+from platform_server.sealing import key_file, rotation
 from platform_server.settings import groups
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
@@ -42,7 +42,7 @@ class Housekeeper:
             await self._clock.sleep(_MASTER_KEY_SECONDS)
             try:
                 await rotation.advance(self._store, engine=self._engine, now=self._clock.now())
-            except contract.StoreError as fault:
+            except (contract.StoreError, key_file.Unusable) as fault:
                 _LOG.warning("The master key was not looked at", extra={"reason": str(fault)})
 
     async def keep_purging(self) -> None:

@@ -9,6 +9,7 @@ The anonymous door behind the enrollment listener, run/enroll.sock, is `enroll_s
 import dataclasses
 import enum
 import ipaddress
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -119,6 +120,21 @@ class Gate:
             raise refusals.Refusal("not-permitted", str(fault)) from None
 
     def _is_loopback(self, caller: Caller) -> bool:
+        """Whether a program of this machine asks for itself.
+
+        Not one that passes a request on, and not a browser that a stranger's page sent here under
+        a name of the stranger's own (DNS rebinding).
+        """
         if caller.peer_address is None or any(name in caller.headers for name in _PROXIED):
             return False
+        if not _names_this_machine(caller.headers.get("host", "")):
+            return False
         return ipaddress.ip_address(caller.peer_address).is_loopback
+
+
+def _names_this_machine(host: str) -> bool:
+    try:
+        name = urllib.parse.urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

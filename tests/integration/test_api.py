@@ -360,8 +360,13 @@ async def test_health_is_open_and_the_figures_are_not_beyond_loopback(
                 plain = await running.public.get(path)
                 signed = await running.public.get(path, headers=viewer)
                 seen[name, path] = (plain.status_code, signed.status_code)
-        proxied = await running.public.get("/metrics", headers={"X-Forwarded-For": "127.0.0.1"})
-        assert proxied.status_code == 401
+            for headers in (
+                {"X-Forwarded-For": "127.0.0.1"},
+                {"Host": "rebound.example"},
+                {"Host": "["},
+            ):
+                answer = await running.public.get("/metrics", headers=headers)
+                assert answer.status_code == 401
         assert seen == {
             ("loopback", "/healthz"): (200, 200),
             ("loopback", "/readyz"): (200, 200),

@@ -126,5 +126,5 @@ async def running(
 
 def _client(path: pathlib.Path) -> httpx.AsyncClient:
     return httpx.AsyncClient(
-        transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://enlist", timeout=10
+        transport=httpx.AsyncHTTPTransport(uds=str(path)), base_url="http://localhost", timeout=10
     )
