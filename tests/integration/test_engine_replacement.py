@@ -10,13 +10,13 @@ import pathlib
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import psutil
 import pytest
 
-from tests.support import machine, operators, racers, real_platform
+from tests.support import machine, operators, racers, real_platform, waits
 from wire_protocol import product
 
 pytestmark = pytest.mark.timeout(180)
@@ -27,7 +27,6 @@ STEADY = 8
 """Answers that each stream has had before, and again after, the engine is taken away."""
 
 GONE_SECONDS = 10.0
-PACE_S = 0.02  # a steady stream, not a flood: the flood is tests/faults/test_listener_abuse.py
 
 
 @dataclasses.dataclass(slots=True)
@@ -48,7 +47,7 @@ class Streams:
             source = f"127.9.{number // 250}.{1 + number % 250}"
             answer = await racers.ask_once(self.url, b"{}", path=product.TRUST_PATH, source=source)
             self.told["trust"][answer.status] += 1
-            await asyncio.sleep(PACE_S)
+            await waits.pace()
 
     async def enroll(self) -> None:
         """One machine after the other over one kept-alive connection."""
@@ -57,12 +56,12 @@ class Streams:
             for node_id, token in self.tokens:
                 answer = await line.ask(one.body(node_id, token))
                 self.told["enroll"][answer.status] += 1
-                await asyncio.sleep(PACE_S)
+                await waits.pace(times=10)  # the tokens last for as long as a slow replacement
 
     async def grow(self, *, seconds: float = 40.0) -> None:
         """Waits until every stream has had some more answers."""
         wanted = {name: self.told[name].total() + STEADY for name in ("trust", "enroll")}
-        await _until(
+        await waits.until(
             lambda: all(self.told[name].total() >= number for name, number in wanted.items()),
             seconds=seconds,
         )
@@ -88,12 +87,6 @@ async def streaming(platform: real_platform.RealPlatform) -> AsyncIterator[Strea
                 task.cancel()
 
 
-async def _until(true: Callable[[], bool], *, seconds: float = 40.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110 - what it waits for happens in other processes
-            await asyncio.sleep(PACE_S)
-
-
 def _pids(platform: real_platform.RealPlatform, word: str) -> set[int]:
     found = set()
     for one in platform.family()[1:]:
@@ -112,7 +105,7 @@ async def test_a_hangup_replaces_the_engine_under_a_steady_stream_and_fails_nobo
         listeners, engine = _pids(platform, LISTENER), _pids(platform, ENGINE)
         async with streaming(platform) as streams:
             platform.process.send_signal(signal.SIGHUP)
-            await _until(lambda: "The engine was replaced" in platform.log.read_text())
+            await waits.until(lambda: "The engine was replaced" in platform.log.read_text())
             await streams.grow()
         assert streams.told["trust"].keys() == {200}
         assert streams.told["enroll"].keys() == {201}
@@ -133,11 +126,11 @@ async def test_three_hangups_in_a_row_end_with_one_engine_and_fail_nobody(
         async with streaming(platform) as streams:
             for _ in range(3):
                 platform.process.send_signal(signal.SIGHUP)
-            await _until(lambda: "The engine was replaced" in platform.log.read_text())
+            await waits.until(lambda: "The engine was replaced" in platform.log.read_text())
             await streams.grow()
         assert streams.told["trust"].keys() == {200}
         assert streams.told["enroll"].keys() == {201}
-        await _until(lambda: len(_pids(platform, ENGINE)) == 1)
+        await waits.until(lambda: len(_pids(platform, ENGINE)) == 1)
 
 
 async def test_a_killed_engine_is_started_again_and_whoever_waited_is_served(
@@ -188,7 +181,7 @@ async def test_sigterm_drains_what_is_in_work_and_leaves_nothing_behind(
     async with racers.lines([platform.enrollment_url], number=1) as (line,):
         body = racers.racers(1)[0].body("web-1", token, url=silent_agent)
         asking = asyncio.create_task(line.ask(body))
-        await _until(lambda: _dials(platform, silent_agent))
+        await waits.until(lambda: _dials(platform, silent_agent))
         started = time.monotonic()
         if to_the_group:
             os.killpg(platform.process.pid, signal.SIGTERM)
