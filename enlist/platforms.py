@@ -23,6 +23,21 @@ def rotate_master_key() -> "calls.Call[admin.Done]":
     return _rotate("master-key")
 
 
+def rotate_tls_key(*, after_seconds: int | None = None) -> "calls.Call[admin.Done]":
+    """Publishes the enrollment port's next key now, and serves it after 7 days or the time given.
+
+    Until then new join tokens carry both pins. With 0 it is served at once: join tokens made before
+    no longer match. Raises `Conflict` while a next key is published that is to come sooner.
+    """
+    return calls.Call(
+        method="POST",
+        path="/platform/rotate-tls-key",
+        answer="admin:Done",
+        body=calls.given(port="enrollment", after_seconds=after_seconds),
+        keyed=True,
+    )
+
+
 def _rotate(what: str) -> "calls.Call[admin.Done]":
     return calls.Call(
         method="POST", path=f"/platform/rotate-{what}", answer="admin:Done", keyed=True
@@ -33,6 +48,7 @@ class Platform(methods.Noun):
     """`client.platform`."""
 
     show = methods.Sync(show)
+    rotate_tls_key = methods.Sync(rotate_tls_key)
     rotate_trust_key = methods.Sync(rotate_trust_key)
     rotate_master_key = methods.Sync(rotate_master_key)
 
@@ -41,5 +57,6 @@ class AsyncPlatform(methods.AsyncNoun):
     """`client.platform`, to be awaited."""
 
     show = methods.Async(show)
+    rotate_tls_key = methods.Async(rotate_tls_key)
     rotate_trust_key = methods.Async(rotate_trust_key)
     rotate_master_key = methods.Async(rotate_master_key)

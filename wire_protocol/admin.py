@@ -307,6 +307,7 @@ class Platform(Answer):
     gateway_url: str | None
     gateway_pins: list[str]
     bundle_url: str | None
+    api_pins: list[str] = []  # none where the API is plain http, or serves the operator's own files
     trust_keys: list[PublicTrustKey]
     epoch: int
     serial: int

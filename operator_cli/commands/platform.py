@@ -29,6 +29,42 @@ def show() -> None:
     print_platform()
 
 
+@arguments.command(platform, "rotate-tls-key")
+@click.option(
+    "--port",
+    type=click.Choice(["enrollment", "gateway"]),
+    default="enrollment",
+    show_default=True,
+    help="The port whose key it is.",
+)
+@click.option("--after", metavar="SPAN", help="How long both pins count.  [default: 7d]")
+@click.option("--now", "at_once", is_flag=True, help="Serve the new key at once.")
+def rotate_tls_key(port: str, after: str | None, *, at_once: bool) -> None:
+    """Change the TLS key of a port, which machines know by its pin.
+
+    The next key's pin is published now, in new join tokens and to machines that have joined, and
+    the key is served after 7 days, or after --after. With --now, for a key that is in the wrong
+    hands, it is served at once: join tokens made before no longer match (exit code 6 on the
+    machine), machines that have joined follow by a statement that a trust key signs. Run again, it
+    can only bring the day forward.
+
+    Examples:
+      enlist platform rotate-tls-key
+      enlist platform rotate-tls-key --after 2d
+      enlist platform rotate-tls-key --now
+    """
+    if port == "gateway":
+        raise click.UsageError("This version has no gateway, so there is no key of it to change.")
+    if at_once and after is not None:
+        raise click.UsageError("Give --now or --after, not both.")
+    _rotate(
+        platforms.rotate_tls_key(after_seconds=0 if at_once else _seconds(after)),
+        question="Serve a new key at once? Join tokens made before will no longer match."
+        if at_once
+        else "Publish the enrollment port's next key?",
+    )
+
+
 @arguments.command(platform, "rotate-trust-key")
 def rotate_trust_key() -> None:
     """Publish the next trust key now.
@@ -61,6 +97,15 @@ def print_platform() -> None:
     """Asks for the Platform and prints it."""
     found = connection.ask(platforms.show())
     printing.show(found, lines=lambda: _lines(found))
+
+
+def _seconds(after: str | None) -> int | None:
+    if after is None:
+        return None
+    try:
+        return int(moments.parse_span(after).total_seconds())
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--after") from error
 
 
 def _rotate(call: calls.Call[Any], *, question: str) -> None:

@@ -1,8 +1,9 @@
 """Keeps the certificates of the enrollment port and of the API, and their files.
 
-The engine looks every minute: renews with the same key near the end or when names change, carries
-out a switch of keys whose day has come, and writes what the listener's processes serve
-(run/listener/tls.pem, 0600, replaced whole). Not for: making keys (trust.port_certificate).
+The engine looks every minute, and when another engine has published something: renews with the
+same key near the end or when names change, carries out a switch of keys whose day has come, and
+writes what the listener's processes serve (run/listener/tls.pem, 0600, replaced whole). Not for:
+making keys (trust.port_certificate).
 """
 
 import asyncio
@@ -93,6 +94,13 @@ class Certificates:
         if await self.ensure() and self.on_change is not None:
             await self.on_change()
 
+    async def follow(self) -> None:
+        """The same by itself: what cannot be done now is logged and done at the next look."""
+        try:
+            await self.ensure_now()
+        except (OSError, contract.StoreError) as fault:
+            _LOG.warning("Certificates could not be looked at", extra={"reason": str(fault)})
+
     async def keep(self) -> None:
         """Runs for ever, for a supervised task."""
         due = self._clock.monotonic() + LOOK_SECONDS
@@ -103,10 +111,7 @@ class Certificates:
             if self._clock.monotonic() < due:
                 continue
             due = self._clock.monotonic() + LOOK_SECONDS
-            try:
-                await self.ensure_now()
-            except (OSError, contract.StoreError) as fault:
-                _LOG.warning("Certificates could not be looked at", extra={"reason": str(fault)})
+            await self.follow()
 
     async def _ensure_api(self, tls: api_tls.ApiTls) -> None:
         first = self._api is None and tls.is_empty

@@ -85,6 +85,7 @@ class Whereabouts:
             enrollment_url=self.url if self._settings.dispatch_enabled else None,
             pins=self.pins,
             certificate_sha256=None if identity is None else identity.fingerprint,
+            api_pins=tuple(self._kept.api_pins),
         )
 
     def facts(self) -> statements.Facts:
@@ -141,7 +142,11 @@ async def build(
             clock=clock,
             chance=random.SystemRandom(),
         )
-        tasks |= {"trust": trust.keep, "probe": prober.run}
+        # What another engine has published may be a switch of the port's key: serve it too.
+        tasks |= {
+            "trust": functools.partial(trust.keep, on_change=kept.follow),
+            "probe": prober.run,
+        }
         kept.on_change = _publisher(trust, where=where)
     door = enroll_door.EnrollDoor(
         store,

@@ -27,8 +27,9 @@ class Whereabouts:
     """Where this Platform is reached at present, and by which keys."""
 
     enrollment_url: str | None
+    api_pins: Sequence[pins.Pin]
     pins: Sequence[pins.Pin]
-    certificate_sha256: str | None
+    certificate_sha256: str | None  # None while the enrollment port is off
 
 
 class RotateTlsKeyRequest(admin.Request):
@@ -93,6 +94,7 @@ class PlatformRoutes:
             gateway_url=gateway_url,
             gateway_pins=list(gateway_pins),
             bundle_url=None,
+            api_pins=list(here.api_pins),
             trust_keys=trust_keys,
             epoch=epoch,
             serial=serial,
@@ -136,8 +138,13 @@ class PlatformRoutes:
         self, call: calls.Call[RotateTlsKeyRequest, routes.NoQuery]
     ) -> calls.Reply:
         """Makes the port's next key, publishes its pin, and sets the moment of the switch."""
-        if self._whereabouts().enrollment_url is None:
+        here = self._whereabouts()
+        if here.enrollment_url is None:
             raise _disabled()
+        if here.certificate_sha256 is None:
+            raise refusals.Refusal(
+                "conflict", "The enrollment port is off, so there is no key of it to change."
+            )
         now = call.now()
         switch_at = now + datetime.timedelta(seconds=call.body.after_seconds)
 
@@ -158,12 +165,13 @@ class PlatformRoutes:
                 subject=call.body.port,
                 data={"pin": pin, "switch_at": times.to_rfc3339(switch_at)},
             )
+            # under check the key is thrown away again, so its pin would mislead
+            name = "next TLS key" if call.check else f"TLS key {pin}"
             changes = [
                 admin.Change(
                     action="publish",
-                    target=f"{call.body.port} TLS key {pin}",
-                    detail=f"served from {times.to_rfc3339(switch_at)}; join tokens made until "
-                    "then carry both pins",
+                    target=f"{call.body.port} {name}",
+                    detail=_when(call.body, at=switch_at),
                 )
             ]
             return calls.Changed(changes=changes, answer=admin.Done(changes=changes))
@@ -206,6 +214,15 @@ class PlatformRoutes:
                 problems=("nodes-disabled", "conflict"),
             ),
         )
+
+
+def _when(asked: RotateTlsKeyRequest, *, at: datetime.datetime) -> str:
+    if not asked.after_seconds:
+        return (
+            "served at once; join tokens made before no longer match, machines that have joined "
+            "follow by the signed statement"
+        )
+    return f"served from {times.to_rfc3339(at)}; join tokens made until then carry both pins"
 
 
 def _disabled() -> refusals.Refusal:

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
+from platform_server.audit import events
 from platform_server.sealing import envelope, sealed_rows
 from platform_server.store import contract
 from runtime_kit import clock
@@ -82,6 +83,13 @@ async def ensure(
             tx, keyring=keyring, name=_key_name(port), value=_pem_of(next_key), now=now
         )
         await _forget_next(tx, port=port)
+        await events.append(
+            tx,
+            at=now,
+            kind="platform.tls-key-switched",
+            subject=port,
+            data={"pin": _pin_of(next_key)},
+        )
         next_key, switch_at = None, None
     key = await _ensure_key(tx, port=port, keyring=keyring, now=now)
     certificate, early = await _ensure_certificate(tx, port=port, names=names, key=key, now=now)
@@ -114,7 +122,7 @@ async def rotate(
     if present is not None and present_switch is not None and switch_at >= present_switch:
         raise RotationUnderWay(
             f"The next key of the {port} port is published already and is switched to at "
-            f"{times.to_rfc3339(present_switch)}."
+            f"{times.to_rfc3339(present_switch)}. It can only be brought forward."
         )
     key = present if present is not None else ec.generate_private_key(ec.SECP256R1())
     await sealed_rows.put(tx, keyring=keyring, name=_next_name(port), value=_pem_of(key), now=now)

@@ -19,6 +19,7 @@ from wire_protocol import enrollment_token, join_token, pins, product
 pytestmark = pytest.mark.timeout(120)
 URL = "https://p.example.com:8444"
 PIN = pins.Pin("sha256:" + "ab" * 32)
+API_PIN = pins.Pin("sha256:" + "cd" * 32)
 CONFIGURED = {"db-1": {"url": "https://10.0.0.9:8443", "pin": "sha256:" + "a" * 64}}
 
 
@@ -54,6 +55,7 @@ async def _running(
     *,
     settings: Mapping[str, Any] | None = None,
     takes_nodes: bool = True,
+    certificate_sha256: str | None = PIN,
 ) -> AsyncIterator[Rig]:
     one = await domain.build(
         store,
@@ -82,7 +84,10 @@ async def _running(
             trust=one.trust if takes_nodes else None,
             keyring=one.keyring,
             whereabouts=lambda: platform_routes.Whereabouts(
-                enrollment_url=URL if takes_nodes else None, pins=(PIN,), certificate_sha256=None
+                enrollment_url=URL if takes_nodes else None,
+                api_pins=(API_PIN,),
+                pins=(PIN,),
+                certificate_sha256=certificate_sha256,
             ),
             ports_changed=ports_changed,
         ).served(),
@@ -374,6 +379,7 @@ async def test_the_platform_tells_its_keys_pins_and_number_and_rotates_on_demand
 ) -> None:
     before = (await rig.http.get("/api/v1/platform")).json()
     assert (before["enrollment_url"], before["pins"]) == (URL, [PIN])
+    assert before["api_pins"] == [API_PIN]
     planned = await rig.http.post("/api/v1/platform/rotate-trust-key?check=true")
     assert planned.json()["changes"][0]["action"] == "publish"
     assert (await rig.http.post("/api/v1/platform/rotate-trust-key")).status_code == 200
@@ -387,6 +393,8 @@ async def test_a_ports_key_is_turned_over_on_demand_and_a_second_time_only_soone
     rig: Rig,
 ) -> None:
     body = {"port": "enrollment", "after_seconds": 600}
+    planned = await rig.http.post("/api/v1/platform/rotate-tls-key?check=true", json=body)
+    assert planned.json()["changes"][0]["target"] == "enrollment next TLS key"
     made = await rig.http.post("/api/v1/platform/rotate-tls-key", json=body)
     assert made.status_code == 200, made.text
     again = await rig.http.post("/api/v1/platform/rotate-tls-key", json=body)
@@ -395,6 +403,15 @@ async def test_a_ports_key_is_turned_over_on_demand_and_a_second_time_only_soone
         "/api/v1/platform/rotate-tls-key", json={"port": "enrollment", "after_seconds": 0}
     )
     assert sooner.status_code == 200
+
+
+async def test_without_an_enrollment_port_there_is_no_key_of_it_to_change(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    async with _running(store, tmp_path, certificate_sha256=None) as rig:
+        refused = await rig.http.post("/api/v1/platform/rotate-tls-key", json={})
+        assert _code(refused) == (409, "conflict")
+        assert await rig.one.count("sealed_secrets", "name LIKE '%tls-key%'") == 0
 
 
 async def test_the_anonymous_routes_answer_on_the_api_like_on_the_listener(rig: Rig) -> None:

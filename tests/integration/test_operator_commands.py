@@ -142,7 +142,8 @@ def test_a_context_with_the_pin_works_and_permissions_hold(
 ) -> None:
     token = tmp_path / "viewer.token"
     token.write_text(platform.enlist("tokens", "create", "--permission", "nodes.view"))
-    (pin,) = platform.said["api_pins"]
+    (pin,) = json.loads(platform.enlist("platform", "show", "-o", "json"))["api_pins"]
+    assert [pin] == platform.said["api_pins"]
     added = run(tmp_path, "config", "add-context", "prod", "--url", api, "--pin", pin,
                 "--token-file", str(token))  # fmt: skip
     assert added.returncode == 0, added.stderr

@@ -12,14 +12,18 @@ import json
 import pathlib
 import shutil
 import signal
+import ssl
+import urllib.parse
 from collections.abc import Iterator, Sequence
 
 import httpx
 import pytest
+from cryptography import x509
 
 from platform_server.nodes import leading
+from platform_server.trust import authority
 from tests.support import machine, operators, postgres, racers, real_platform
-from wire_protocol import enrollment_token, product
+from wire_protocol import enrollment_token, pins, product
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.xdist_group("two-engines")]
 
@@ -27,6 +31,8 @@ RACERS = 50
 QUICK = {"ENLIST_PROBE__INTERVAL_SECONDS": "0.5"}
 TAKE_OVER_SECONDS = leading.TTL_SECONDS + leading.RENEW_AFTER_SECONDS + 4
 """The lease runs out, the other looks every few seconds, and then it asks the node."""
+FOLLOW_SECONDS = authority.FOLLOW_SECONDS + 13
+"""Less than the minute in which an engine looks by itself; a loaded machine needs some of it."""
 
 _numbers = itertools.count(1)
 
@@ -157,6 +163,7 @@ def test_both_say_the_same_pins_trust_keys_and_platform_id(
     for platform in pair:
         with operators.local(platform) as client:
             shown.append(client.get("/platform").json())
+    assert shown[0]["api_pins"] == []  # plain http on loopback has none
     for name in ("platform_id", "pins", "trust_keys"):
         assert shown[0][name] == shown[1][name]
         assert shown[0][name]
@@ -237,6 +244,37 @@ def test_when_the_probing_engine_is_killed_the_other_takes_over_within_its_bound
         operators.wait_until(
             lambda: _is_served(leader), what="the killed engine was started again", seconds=20
         )
+
+
+def test_a_tls_key_that_one_changes_at_once_is_served_by_both_within_seconds(
+    pair: Sequence[real_platform.RealPlatform],
+) -> None:
+    pair[0].enlist("platform", "rotate-tls-key", "--yes")
+    old, following = _pins_of(pair[0])
+    operators.wait_until(
+        lambda: _pins_of(pair[1]) == [old, following],
+        what="the other shows both pins",
+        seconds=FOLLOW_SECONDS,
+    )
+    pair[0].enlist("platform", "rotate-tls-key", "--yes", "--now")
+    assert _served_pin(pair[0]) == following
+    operators.wait_until(
+        lambda: _served_pin(pair[1]) == following,
+        what="the other serves the new key",
+        seconds=FOLLOW_SECONDS,
+    )
+    assert _pins_of(pair[0]) == _pins_of(pair[1]) == [following]
+
+
+def _pins_of(platform: real_platform.RealPlatform) -> list[str]:
+    with operators.local(platform) as client:
+        return list(client.get("/platform").json()["pins"])
+
+
+def _served_pin(platform: real_platform.RealPlatform) -> str:
+    at = urllib.parse.urlsplit(platform.enrollment_url)
+    pem = ssl.get_server_certificate((str(at.hostname), at.port or 443), timeout=10)
+    return pins.pin_of_certificate(x509.load_pem_x509_certificate(pem.encode()))
 
 
 @contextlib.contextmanager

@@ -282,6 +282,7 @@ class StandIn:
             gateway_url=None,
             gateway_pins=[],
             bundle_url=None,
+            api_pins=[PIN],
             trust_keys=[
                 admin.PublicTrustKey(
                     key_id="0123456789abcdef",

@@ -115,6 +115,7 @@ def test_platform_show_lists_addresses_and_keys(enlist: Enlist, platform: standi
     out = enlist("platform", "show").out
     assert "enrollment_url      https://10.0.0.1:8444" in out
     assert "0123456789abcdef  2026-01-31 12:00:00  2027-01-31 12:00:00" in out
+    assert f"api_pins            {standin.PIN}" in out
     assert enlist("platform", "show", "-o", "json").json["epoch"] == 1
 
 
@@ -125,6 +126,40 @@ def test_keys_are_rotated(key: str, enlist: Enlist, platform: standin.StandIn) -
     done = enlist("platform", f"rotate-{key}", "-o", "json")
     assert done.json["changes"][0]["target"] == "platform"
     assert platform.seen[-1].path == f"/platform/rotate-{key}"
+
+
+TLS_KEY = {
+    "as the Platform does it": ([], {"port": "enrollment"}),
+    "after a while": (["--after", "2d"], {"port": "enrollment", "after_seconds": 172_800}),
+    "at once": (["--now"], {"port": "enrollment", "after_seconds": 0}),
+}
+
+
+@pytest.mark.parametrize("case", TLS_KEY)
+def test_a_ports_key_is_changed(case: str, enlist: Enlist, platform: standin.StandIn) -> None:
+    more, body = TLS_KEY[case]
+    done = enlist("platform", "rotate-tls-key", *more, "-o", "json")
+    assert done.json["changes"][0]["action"] == "rotate-tls-key"
+    assert (platform.seen[-1].path, platform.seen[-1].body) == ("/platform/rotate-tls-key", body)
+
+
+WRONG_TLS_KEY = {
+    "a port that is not built": (["--port", "gateway"], "no gateway"),
+    "a port that there is not": (["--port", "bundle"], "'enrollment', 'gateway'"),
+    "two times": (["--now", "--after", "2d"], "not both"),
+    "no time": (["--after", "soon"], "write 30m, 12h, 7d or 4w"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_TLS_KEY)
+def test_a_mistake_about_a_ports_key_sends_nothing(
+    case: str, enlist: Enlist, platform: standin.StandIn
+) -> None:
+    more, words = WRONG_TLS_KEY[case]
+    done = enlist("platform", "rotate-tls-key", *more)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+    assert platform.seen == []
 
 
 def test_contexts_are_kept_used_and_forgotten(enlist: Enlist, home: Path) -> None:
