@@ -1,6 +1,8 @@
 """Everything a Platform listens on, bound at once before any child is started.
 
-A port that is taken stops the start here, before a store is opened or a key is made.
+A port that is taken stops the start here, before a store is opened or a key is made. Whether the
+API's port speaks TLS follows from where it listens and from the operator's certificate, never from
+the public URL: in front of a port on loopback the TLS of that URL ends in a proxy.
 """
 
 import contextlib
@@ -23,6 +25,7 @@ class Bound:
 
     api: Sequence[socket.socket]
     api_url: str
+    api_speaks_tls: bool
     api_names: Sequence[str]
     enrollment: Sequence[socket.socket]
     enrollment_url: str | None
@@ -52,6 +55,7 @@ def bound(settings: groups.Settings, *, run: pathlib.Path) -> Iterator[Bound]:
             or addresses.url(
                 "http" if plain else "https", host=shown, port=api[0].getsockname()[1]
             ),
+            api_speaks_tls=not plain,
             api_names=addresses.certificate_names(found),
             enrollment=enrollment,
             enrollment_url=addresses.url(

@@ -52,7 +52,7 @@ class Certificates:
         self._api: port_certificate.PortIdentity | None = None
         self.api_tls: api_tls.ApiTls | None = None
         self.on_change: OnChange | None = None
-        if given.api_url.startswith("https:"):
+        if given.api_speaks_tls:
             cert = settings.api.tls_cert_file or self._api_file
             key = settings.api.tls_key_file or self._api_file
             self.api_tls = api_tls.ApiTls(cert_file=pathlib.Path(cert), key_file=pathlib.Path(key))

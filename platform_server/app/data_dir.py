@@ -1,10 +1,12 @@
 """The data directory: ours alone, one Platform at a time.
 
-Made with mode 0700. The lock is a flock on run/host.lock: it goes with its process, so a killed
-Platform leaves none behind.
+Made with mode 0700. One that is there already and holds other things is left as it is, so that a
+mistyped `--data-dir /tmp` is not made private to one account. The lock is a flock on
+run/host.lock: it goes with its process, so a killed Platform leaves none behind.
 """
 
 import fcntl
+import fnmatch
 import os
 import pathlib
 import stat
@@ -18,6 +20,8 @@ from wire_protocol import problems
 
 RUN: Final = "run"
 _LOCK: Final = "host.lock"
+_MARKS: Final = (key_file.NAME, "enlist.db", f"{RUN}/{_LOCK}")  # each of them only we make
+_OWN: Final = (key_file.NAME, ".tmp-*", "enlist.db*", RUN, "bundles", "config*.toml", "lost+found")
 
 
 def default(*, environ: Mapping[str, str]) -> pathlib.Path:
@@ -40,7 +44,8 @@ def require_ours(path: pathlib.Path) -> None:
     """Looks at the directory before anything in it is read; it need not exist yet.
 
     Raises `CannotStart` for one of somebody else's: otherwise the first file in it that we may
-    not read would be blamed.
+    not read would be blamed. And for one that holds other things and was never a Platform's;
+    settings that were put there before the first start do not count as other things.
     """
     try:
         info = path.stat()
@@ -52,6 +57,24 @@ def require_ours(path: pathlib.Path) -> None:
         raise _unusable(path, reason="it is no directory.")
     if info.st_uid != os.geteuid():
         raise _unusable(path, reason=f"it belongs to uid {info.st_uid}, not to uid {os.geteuid()}.")
+    try:
+        foreign = _holds_other_things(path)
+    except OSError as fault:
+        raise _unusable(path, reason=f"{fault}.") from None
+    if foreign:
+        raise failures.CannotStart(
+            f"{path} is not empty and no Platform's data directory. Nothing was changed. Name a "
+            "directory of its own with --data-dir; it is made if it does not exist.",
+            exit_code=problems.Exit.INVALID,
+        )
+
+
+def _holds_other_things(path: pathlib.Path) -> bool:
+    if any((path / mark).exists() for mark in _MARKS):
+        return False
+    return any(
+        not any(fnmatch.fnmatchcase(one.name, own) for own in _OWN) for one in path.iterdir()
+    )
 
 
 def ensure(path: pathlib.Path) -> pathlib.Path:

@@ -24,7 +24,7 @@ from platform_server.endpoints import (
     routes,
 )
 from platform_server.enrollment import attempts, limiter
-from platform_server.nodes import asking, chores, configured, probe, reach
+from platform_server.nodes import asking, chores, configured, liveness, probe, reach
 from platform_server.sealing import envelope
 from platform_server.settings import groups
 from platform_server.store import contract
@@ -79,11 +79,12 @@ class Whereabouts:
         return tuple(self._kept.api_pins)
 
     def shown(self) -> platform_routes.Whereabouts:
-        """As `/platform` tells it."""
-        identity = self._kept.enrollment
+        """As `/platform` tells it; where no nodes are taken, nothing of where they would come."""
+        taking = self._settings.dispatch_enabled
+        identity = self._kept.enrollment if taking else None
         return platform_routes.Whereabouts(
-            enrollment_url=self.url if self._settings.dispatch_enabled else None,
-            pins=self.pins,
+            enrollment_url=self.url if taking else None,
+            pins=self.pins if taking else (),
             certificate_sha256=None if identity is None else identity.fingerprint,
             api_pins=tuple(self._kept.api_pins),
         )
@@ -148,6 +149,9 @@ async def build(
             "probe": prober.run,
         }
         kept.on_change = _publisher(trust, where=where)
+    else:  # nobody asks the nodes: none of them may go on looking ready
+        now = clock.now()
+        await store.transact(functools.partial(liveness.forget_answers, now=now))
     door = enroll_door.EnrollDoor(
         store,
         trust=trust,

@@ -134,6 +134,7 @@ class Host:
             enroll_fd=self._bound.enroll.fileno(),
             ready_fd=write_end,
             api_url=self._bound.api_url,
+            api_speaks_tls=self._bound.api_speaks_tls,
             api_names=self._bound.api_names,
             enrollment_url=self._bound.enrollment_url,
             enrollment_names=self._bound.enrollment_names,

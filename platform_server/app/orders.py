@@ -29,6 +29,7 @@ class Orders:
     enroll_fd: int
     ready_fd: int
     api_url: str
+    api_speaks_tls: bool
     api_names: Sequence[str]
     enrollment_url: str | None
     enrollment_names: Sequence[str]

@@ -6,7 +6,8 @@ route that has gone hides a mistake. The values:
 - a permission name: the caller must hold it (uid 0 and the engine's own uid on the local socket
   hold all);
 - `TOKEN`: the route itself judges the enrollment token it is given;
-- `ANYONE`: open to everybody, with a limit of its own;
+- `ANYONE`: open to everybody: what says nothing of its subject (health), or has a limit of its
+  own (trust);
 - `LOCAL_OR_VIEW`: open on loopback and on the local socket, `nodes.view` beyond.
 """
 
@@ -18,9 +19,9 @@ LOCAL_OR_VIEW: Final = "anyone on loopback, nodes.view beyond"
 
 ACCESS: Final[dict[tuple[str, str], str]] = {
     ("GET", "/healthz"): ANYONE,
-    ("GET", "/readyz"): LOCAL_OR_VIEW,
+    ("GET", "/readyz"): ANYONE,
     ("GET", "/metrics"): LOCAL_OR_VIEW,
-    ("GET", "/openapi.json"): ANYONE,
+    ("GET", "/openapi.json"): LOCAL_OR_VIEW,
     ("POST", "/api/v1/enroll"): TOKEN,
     ("POST", "/api/v1/trust"): ANYONE,
     ("GET", "/api/v1/nodes"): "nodes.view",

@@ -51,7 +51,8 @@ class PlatformGroup(Group):
 
     public_url: str | None = None
     """The https address under which machines and people reach the API, where that is not the
-    address it listens on (a reverse proxy, a name)."""
+    address it listens on (a reverse proxy, a name). It does not decide what the port itself speaks:
+    on loopback without `api.tls_cert_file` that stays http."""
 
     @pydantic.field_validator("node_id")
     @classmethod

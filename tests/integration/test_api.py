@@ -356,7 +356,7 @@ async def test_health_is_open_and_the_figures_are_not_beyond_loopback(
                 "platform_server.endpoints.http_door._peer_address",
                 lambda _request, address=address: address,
             )
-            for path in ("/healthz", "/readyz", "/metrics"):
+            for path in ("/healthz", "/readyz", "/metrics", "/openapi.json"):
                 plain = await running.public.get(path)
                 signed = await running.public.get(path, headers=viewer)
                 seen[name, path] = (plain.status_code, signed.status_code)
@@ -371,9 +371,11 @@ async def test_health_is_open_and_the_figures_are_not_beyond_loopback(
             ("loopback", "/healthz"): (200, 200),
             ("loopback", "/readyz"): (200, 200),
             ("loopback", "/metrics"): (200, 200),
+            ("loopback", "/openapi.json"): (200, 200),
             ("outside", "/healthz"): (200, 200),
-            ("outside", "/readyz"): (401, 200),
+            ("outside", "/readyz"): (200, 200),
             ("outside", "/metrics"): (401, 200),
+            ("outside", "/openapi.json"): (401, 200),
         }
 
 
