@@ -1,9 +1,8 @@
 """Which engine does the work that only one may do, as a question with a yes or no.
 
 On SQLite there is one engine, so the answer is always yes. On PostgreSQL a lease says it: taken
-when free, renewed at a third of its time, lost when the store was out of reach for longer. The
-work itself stays harmless when two engines do it for a moment (conditional writes), so the lease
-saves effort and is no lock.
+when free, renewed at a third of its time, lost when the store was out of reach for longer. What
+this engine then still writes is fenced: `fence` in the same transaction refuses it.
 """
 
 import logging
@@ -58,6 +57,11 @@ class Leading:
                 _LOG.info("This engine leads", extra={"work": self._name})
         self._renewed_at = self._clock.monotonic()
         return self._lease is not None
+
+    async def fence(self, tx: contract.Tx) -> None:
+        """In a transaction of this work: raises `LeaseLost` once another engine has taken over."""
+        if self._lease is not None:
+            await leases.check(tx, lease=self._lease)
 
     async def release(self) -> None:
         """Lets another engine take over at once."""

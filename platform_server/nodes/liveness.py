@@ -9,11 +9,14 @@ the store busy for no news.
 import dataclasses
 import datetime
 from collections.abc import Sequence
+from typing import Final
 
 from platform_server.audit import events
 from platform_server.nodes import roster, states
 from platform_server.store import contract
 from runtime_kit import clock
+
+NOT_HEARD: Final = "not-heard-since-start"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,3 +104,26 @@ async def write_seen(tx: contract.Tx, *, reports: Sequence[Report]) -> None:
             report.entry.target.node_id,
             report.entry.target.pin,
         )
+
+
+async def forget_answers(tx: contract.Tx, *, now: datetime.datetime) -> int:
+    """After a start nothing has been heard yet: every ready node is unreachable until it answers.
+
+    Gives how many. One event tells of them all, since a start concerns every node alike.
+    """
+    state = states.after(states.State.READY, states.Event.RESTART)
+    count = await tx.execute(
+        "UPDATE nodes SET state = ?, reason = ? WHERE state = ?",
+        state.value,
+        NOT_HEARD,
+        states.State.READY.value,
+    )
+    if count:
+        await events.append(
+            tx,
+            at=now,
+            kind="nodes.unheard",
+            subject="*",
+            data={"nodes": count, "reason": NOT_HEARD},
+        )
+    return count

@@ -6,8 +6,8 @@ node becomes ready by an answer in its own name, given with trust keys in hand, 
 a few silences in a row make it unreachable, with the reason. One that has enrolled and not been
 ready yet is asked more often, since somebody is waiting for it.
 
-When this engine takes the work up, every node that was ready is unreachable until it answers:
-nobody has heard it since the start.
+When this engine takes the work up at its start, every node that was ready is unreachable until it
+answers: nobody has heard it since. Taken over from another engine that failed, the states stand.
 
 Known limit: with more nodes than the places can serve in an interval, the interval stretches.
 """
@@ -19,14 +19,16 @@ import functools
 import heapq
 import logging
 import random
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
 
-from platform_server.nodes import asking, configured, leading, liveness, registry, roster, states
-from platform_server.store import contract
+from platform_server.nodes import asking, configured, leading, liveness, roster, states
+from platform_server.store import contract, leases
 from runtime_kit import clock as clock_kit
 from wire_protocol import ids, versions
 
 _LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 LEASE: Final = "probe"
 TICK_SECONDS: Final = 0.25
@@ -36,6 +38,7 @@ SEEN_SECONDS: Final = 30.0  # how late `last_seen_at` in the store may be
 SEEN_BATCH: Final = 200
 EAGER_SECONDS: Final = 1.0
 EAGER_FOR: Final = datetime.timedelta(minutes=15)  # as long as a slow first boot
+START_SECONDS: Final = 30.0  # work taken up this soon was interrupted by this engine's start
 _SPREAD_SECONDS: Final = 0.01  # after a start: a hundred nodes a second, or the interval
 
 
@@ -95,17 +98,18 @@ class Prober:
         self._learned: dict[str, configured.Learned] = {}
         self._learned_changed = False
         self._leads = False
+        self._leading = leading.Leading(store, name=LEASE, clock=clock)
+        self._started = clock.monotonic()
         self._asking: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Probes for ever. For a supervised task; ends only when cancelled."""
-        lease = leading.Leading(self._store, name=LEASE, clock=self._clock)
         follow = read_all = seen = 0.0
         try:
             while True:
                 try:
                     now = self._clock.monotonic()
-                    if not await lease.holds():
+                    if not await self._leading.holds():
                         self._stand_down()
                     elif not self._leads:
                         await self._take_up()
@@ -121,7 +125,7 @@ class Prober:
                             await self.flush()
                             seen = now
                         self._ask_due()
-                except contract.StoreError as fault:
+                except (contract.StoreError, leases.LeaseLost) as fault:
                     _LOG.warning("The probe cannot use the store", extra={"reason": str(fault)})
                 await self._clock.sleep(TICK_SECONDS)
         finally:
@@ -132,11 +136,20 @@ class Prober:
         reports, self._still_there = list(self._still_there.values()), {}
         for start in range(0, len(reports), SEEN_BATCH):
             batch = reports[start : start + SEEN_BATCH]
-            await self._store.transact(functools.partial(liveness.write_seen, reports=batch))
+            await self._write(functools.partial(liveness.write_seen, reports=batch))
         if self._learned_changed:
             self._learned_changed = False
             learned = dict(self._learned)
-            await self._store.transact(lambda tx: configured.write_learned(tx, learned=learned))
+            await self._write(functools.partial(configured.write_learned, learned=learned))
+
+    async def _write(self, work: Callable[[contract.Tx], Awaitable[_T]]) -> _T:
+        """One transaction of the engine that leads; raises `LeaseLost` if that is another now."""
+
+        async def fenced(tx: contract.Tx) -> _T:
+            await self._leading.fence(tx)
+            return await work(tx)
+
+        return await self._store.transact(fenced)
 
     def _stand_down(self) -> None:
         self._leads = False
@@ -147,11 +160,14 @@ class Prober:
         self._still_there.clear()
 
     async def _take_up(self) -> None:
-        forgotten = await self._store.transact(registry.forget_answers)
+        forgotten = 0
+        if self._clock.monotonic() - self._started <= START_SECONDS:
+            now = self._clock.now()
+            forgotten = await self._write(functools.partial(liveness.forget_answers, now=now))
         await self._read_all()
         self._learned = {
             node_id: configured.Learned(
-                state=states.State.UNREACHABLE.value, reason="not-heard-since-start"
+                state=states.State.UNREACHABLE.value, reason=liveness.NOT_HEARD
             )
             for node_id in self._operators.nodes
         }
@@ -160,7 +176,7 @@ class Prober:
         self._leads = True
         _LOG.info(
             "The probe begins",
-            extra={"nodes": len(self._watched), "were_ready": len(forgotten)},
+            extra={"nodes": len(self._watched), "were_ready": forgotten},
         )
 
     async def _read_all(self) -> None:
@@ -187,6 +203,8 @@ class Prober:
         node_id = entry.target.node_id
         known = self._watched.get(node_id)
         if known is not None and known.entry.target == entry.target:
+            if not entry.is_configured:
+                known.state = entry.state  # the store knows best: an order or an engine changed it
             return
         turn = 0 if known is None else known.turn + 1
         self._watched[node_id] = _Watched(entry=entry, state=entry.state, turn=turn)
@@ -219,7 +237,7 @@ class Prober:
         try:
             report = await self._question(watched.entry)
             await self._take(watched, report=report)
-        except contract.StoreError as fault:
+        except (contract.StoreError, leases.LeaseLost) as fault:
             _LOG.warning("A probe's news was not written", extra={"reason": str(fault)})
         finally:
             watched.being_asked = False
@@ -268,9 +286,7 @@ class Prober:
                 self._still_there[report.entry.target.node_id] = report
             return
         now = self._clock.now()
-        stands = await self._store.transact(
-            lambda tx: liveness.write_change(tx, report=report, now=now)
-        )
+        stands = await self._write(functools.partial(liveness.write_change, report=report, now=now))
         if stands is None:
             return
         if stands is not watched.state:

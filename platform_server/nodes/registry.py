@@ -156,21 +156,6 @@ async def allow(
         raise NotRemoved(f"The node {node_id} was not removed; there is nothing to allow.")
 
 
-async def forget_answers(tx: contract.Tx) -> Sequence[str]:
-    """After a start nothing has been heard yet: every ready node is unreachable until it answers.
-
-    Gives the ids concerned.
-    """
-    state = states.after(states.State.READY, states.Event.RESTART)
-    rows = await tx.fetch_all(
-        "UPDATE nodes SET state = ?, reason = 'not-heard-since-start' WHERE state = ? "
-        "RETURNING node_id",
-        state.value,
-        states.State.READY.value,
-    )
-    return [row["node_id"] for row in rows]
-
-
 def require_ours(node_id: ids.NodeId, *, operators: configured.ConfiguredNodes) -> None:
     """Raises `OperatorsNode` for a node that the settings name and for the Platform's own id."""
     if operators.holds(node_id):

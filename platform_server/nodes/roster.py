@@ -102,6 +102,8 @@ _CHANGES: Final = frozenset(
         "node.key-changed",
         "node.address-changed",
         "node.certificate-changed",
+        "node.ready",
+        "node.unreachable",
         "node.removed",
         "node.allowed",
     }

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from platform_server.audit import events
-from platform_server.nodes import asking, configured, probe, records
-from platform_server.store import contract
+from platform_server.nodes import asking, configured, leading, probe, records
+from platform_server.store import contract, leases
 from runtime_kit import clock as clock_kit
 from tests.support import domain
 from wire_protocol import health, ids
@@ -223,6 +223,64 @@ async def test_after_a_start_every_ready_node_is_unreachable_until_it_answers(ri
         assert (await rig.until_state("web-1", "ready")).reason is None
 
 
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    {
+        "enrolled anew with the key it had": ("enrolled", "node.key-changed"),
+        "written down as silent by an engine that no longer leads": (
+            "unreachable",
+            "node.unreachable",
+        ),
+    }.values(),
+)
+async def test_a_node_that_answers_becomes_ready_whoever_wrote_otherwise(
+    rig: Rig, state: str, kind: str
+) -> None:
+    async def written_by_somebody_else(tx: contract.Tx) -> None:
+        await tx.execute("UPDATE nodes SET state = ? WHERE node_id = 'web-1'", state)
+        await events.append(tx, at=domain.START, kind=kind, subject="web-1")
+
+    async with rig.probing():
+        url = await rig.enrolled("web-1")
+        rig.agents.up[url] = "web-1"
+        await rig.until_state("web-1", "ready")
+        await rig.one.store.transact(written_by_somebody_else)
+        await rig.until_state("web-1", "ready")
+
+
+async def test_work_taken_over_from_another_engine_leaves_the_states_as_they_are(
+    rig: Rig, store: contract.Store
+) -> None:
+    if store.dialect is contract.Dialect.SQLITE:
+        pytest.skip("one engine runs on SQLite")
+    other = _prober(rig.one, rig.agents)
+    async with rig.probing(), rig.probing(other):
+        url = await rig.enrolled("web-1")
+        rig.agents.up[url] = "web-1"
+        await rig.until_state("web-1", "ready")
+        await rig.run_for(probe.START_SECONDS)
+    async with rig.probing(other):
+        await rig.run_for(60)
+    assert await rig.one.count("events", "kind = 'nodes.unheard'") == 0
+    assert (await rig.node("web-1")).state.value == "ready"
+
+
+async def test_an_engine_that_lost_the_lead_writes_nothing_any_more(
+    rig: Rig, store: contract.Store
+) -> None:
+    if store.dialect is contract.Dialect.SQLITE:
+        pytest.skip("one engine runs on SQLite")
+    former = leading.Leading(store, name="work", clock=rig.one.clock)
+    present = leading.Leading(store, name="work", clock=rig.one.clock)
+    assert await former.holds()
+    await store.transact(former.fence)
+    rig.one.clock.advance(leading.TTL_SECONDS + 1)
+    assert await present.holds()
+    with pytest.raises(leases.LeaseLost):
+        await store.transact(former.fence)
+    await store.transact(present.fence)
+
+
 async def test_somebody_who_waits_for_a_new_node_does_not_wait_for_the_interval(
     rig: Rig,
 ) -> None:
@@ -352,5 +410,4 @@ async def test_of_two_engines_on_postgresql_one_probes_and_the_other_takes_over(
 
 
 async def _tell_removed(tx: contract.Tx) -> None:
-
     await events.append(tx, at=domain.START, kind="node.removed", subject="web-1")
