@@ -19,6 +19,11 @@ from wire_protocol import problems
 
 BACKLOG: Final = 1024
 _UNIX_PATH_BYTES: Final = 107  # sun_path less its NUL (unix(7))
+_FREE_PORT_TRIES: Final = 16
+
+
+class _Taken(failures.CannotStart):
+    """Another process has the port: stop it or give another port."""
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -65,6 +70,16 @@ def bind_tcp(
 
     `skip_missing` leaves out a family that this machine does not have. Raises `CannotStart`.
     """
+    for _ in range(_FREE_PORT_TRIES if port == 0 and len(addresses) > 1 else 0):
+        # What is free on one address may be somebody's connection on the next: take another.
+        with contextlib.suppress(_Taken):
+            return _bind_all(addresses, port=port, what=what, skip_missing=skip_missing)
+    return _bind_all(addresses, port=port, what=what, skip_missing=skip_missing)
+
+
+def _bind_all(
+    addresses: Sequence[str], *, port: int, what: str, skip_missing: bool
+) -> list[socket.socket]:
     bound: list[socket.socket] = []
     try:
         for address in addresses:
@@ -149,7 +164,7 @@ def _bind_one(address: str, *, port: int, what: str, skip_missing: bool) -> sock
 def _bind_fault(fault: OSError, *, address: str, port: int, what: str) -> failures.CannotStart:
     place = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     if fault.errno == errno.EADDRINUSE:
-        return failures.CannotStart(
+        return _Taken(
             f"{what}: another process listens on {place}. Stop it (ss -ltnp shows it) or give "
             "another port.",
             exit_code=problems.Exit.INVALID,

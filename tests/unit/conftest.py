@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 SECONDS = 2
+PROPERTY_SECONDS = 30  # a property is tried a hundred times and more
 
 _PROCESS_EVENTS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.system"}
@@ -53,4 +54,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(SECONDS, func_only=True))
+            tried = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+            seconds = PROPERTY_SECONDS if tried else SECONDS
+            item.add_marker(pytest.mark.timeout(seconds, func_only=True))
