@@ -77,6 +77,7 @@ def serve(
     for name, given in (("--gateway-port", gateway_port), ("--bundle-port", bundle_port)):
         if given is not None:
             raise InvalidUse(_NOT_BUILT.format(name, "it"))
+    _warn_of_password(flags["database_url"])
     chosen = output or os.environ.get("ENLIST_OUTPUT") or "table"
     place = _data_dir(click.get_current_context())
     request = host.Request(
@@ -122,6 +123,14 @@ def _flags(given: Mapping[str, Any]) -> dict[str, layers.Given]:
             source=f"flag --{flag.replace('_', '-')}",
         )
     return found
+
+
+def _warn_of_password(database_url: str | None) -> None:
+    if database_url is not None and listing.hide_password(database_url) != database_url:
+        sys.stderr.write(
+            "Warning: every account on this machine can read a password on the command line; put "
+            "the URL into the settings file or into ENLIST_STORE__DATABASE_URL.\n"
+        )
 
 
 def _data_dir(context: click.Context) -> pathlib.Path:

@@ -17,7 +17,11 @@ def configure(*, level: str, form: Format, process: str) -> None:
     """Sets up logging for this process; may be repeated when the settings have changed."""
     console = form == "console" or (form == "auto" and sys.stderr.isatty())
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            # The default shows local variables where rich is installed: tokens among them.
+            exception_formatter=structlog.dev.plain_traceback,
+        )
         if console
         else structlog.processors.JSONRenderer(sort_keys=True)
     )

@@ -1,6 +1,6 @@
 """Lists every setting with its default, its value and its source: `--print-config`.
 
-Never a secret: the password inside a database URL prints as dots.
+Never a secret: a password inside a database URL prints as dots, wherever in it it stands.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import pydantic_core
 
 from platform_server.settings import groups, layers
 
-_PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
+_PASSWORD = re.compile(r"(://[^:/@?]*:)[^/?#]*(?=@)|([?&][^=&]*password=)[^&]*", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,12 @@ def as_toml(loaded: layers.Loaded) -> str:
 
 def _shown(value: Any) -> Any:
     plain = pydantic_core.to_jsonable_python(value)
-    return _PASSWORD.sub(r"\1••••@", plain) if isinstance(plain, str) else plain
+    return hide_password(plain) if isinstance(plain, str) else plain
+
+
+def hide_password(url: str) -> str:
+    """The URL with dots in place of a password; anything else as it is."""
+    return _PASSWORD.sub(lambda found: (found[1] or found[2]) + "••••", url)
 
 
 def _toml(value: Any) -> str:

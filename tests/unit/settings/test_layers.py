@@ -144,18 +144,28 @@ def test_lists_are_read_from_commas_and_from_brackets(tmp_path: pathlib.Path) ->
         ]
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("postgresql://u:s3cret@db/enlist", "postgresql://u:••••@db/enlist"),
+        ("postgresql://u:s3c@ret@db/enlist", "postgresql://u:••••@db/enlist"),
+        ("postgresql://db/e?user=u&password=s3cret", "postgresql://db/e?user=u&password=••••"),
+        (
+            "postgresql://db/e?sslpassword=s3cret&user=u",
+            "postgresql://db/e?sslpassword=••••&user=u",
+        ),
+    ],
+)
 def test_lists_every_setting_with_a_paragraph_and_hides_the_password(
-    tmp_path: pathlib.Path,
+    tmp_path: pathlib.Path, written: str, shown: str
 ) -> None:
-    loaded = _load(
-        tmp_path, environ={"ENLIST_STORE__DATABASE_URL": "postgresql://u:s3cret@db/enlist"}
-    )
+    loaded = _load(tmp_path, environ={"ENLIST_STORE__DATABASE_URL": written})
     lines = list(listing.lines(loaded))
     assert [line.name for line in lines if not line.text] == []
     assert {line.name for line in lines} == set(layers.known_names())
     assert "s3cret" not in json.dumps([line.as_json() for line in lines])
     assert "s3cret" not in listing.as_toml(loaded)
-    assert 'database_url = "postgresql://u:••••@db/enlist"' in listing.as_toml(loaded)
+    assert f'database_url = "{shown}"' in listing.as_toml(loaded)
 
 
 def test_settings_cannot_be_changed() -> None:
