@@ -132,6 +132,17 @@ async def revoke(tx: contract.Tx, *, token_id: str, now: datetime.datetime) -> b
     )
 
 
+async def is_in_force(tx: contract.Tx, *, token_id: str, now: datetime.datetime) -> bool:
+    """Whether the token may still be used; for what goes on long after it was recognised."""
+    row = await tx.fetch_one(
+        "SELECT token_id FROM api_tokens WHERE token_id = ? AND revoked_at IS NULL "
+        "AND (expires_at IS NULL OR expires_at > ?)",
+        token_id,
+        clock_kit.to_micros(now),
+    )
+    return row is not None
+
+
 class Tokens:
     """Recognises tokens."""
 

@@ -2,16 +2,19 @@
 
 A reader resumes with `Last-Event-ID` (WHATWG server-sent events) or `?after=`. New events are
 found by looking once a second, which also finds those of other engines. Readers are bounded; each
-reader's pages are bounded; a comment every 15 s shows that the line lives. Known limit: a reader
+reader's pages are bounded; a comment every 15 s shows that the line lives, and as often the
+reader's token is asked for again: revoked or expired, the stream ends. Known limit: a reader
 that returns after `[audit] event_days` has missed events and sees it by the gap in the numbers.
 """
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator
 from typing import Annotated, Final
 
 import pydantic
 
+from platform_server.access import tokens
 from platform_server.audit import events
 from platform_server.endpoints import calls, measures, refusals, routes
 from wire_protocol import admin
@@ -74,8 +77,12 @@ class EventStream:
         self._meter.event_readers(self._readers)
         try:
             yield b": Enlist events\n\n"
-            quiet_since = call.clock.monotonic()
+            quiet_since = asked_at = call.clock.monotonic()
             while not self._draining.is_set():
+                if call.clock.monotonic() - asked_at >= _COMMENT_SECONDS:
+                    asked_at = call.clock.monotonic()
+                    if not await _may_go_on(call):
+                        return
                 start = after
                 found, after = await call.read(
                     lambda tx, start=start: events.read_after(  # type: ignore[misc]
@@ -106,6 +113,16 @@ class EventStream:
         finally:
             sleeping.cancel()
             leaving.cancel()
+
+
+async def _may_go_on(call: calls.Call[None, EventsQuery]) -> bool:
+    """Whether the token that opened the stream is still in force; the local door has none."""
+    token_id = call.principal.token_id
+    if token_id is None:
+        return True
+    return await call.read(
+        functools.partial(tokens.is_in_force, token_id=token_id, now=call.clock.now())
+    )
 
 
 def served(stream: EventStream) -> tuple[routes.Route, ...]:

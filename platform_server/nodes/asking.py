@@ -108,10 +108,12 @@ class Asker:
     async def _ask(self, target: Target, *, timeout_s: float, trusted: bool) -> Heard:
         url = agent_url.parse(target.url)
         last: Exception | None = None
-        for address in await self._addresses(url, trusted=trusted):
+        found = await self._addresses(url, trusted=trusted)
+        share_s = timeout_s / max(1, len(found))  # a dead first address leaves time for the next
+        for address in found:
             at_address = agent_url.AgentUrl(host=address, port=url.port)
             try:
-                return await self._ask_at(target, url=str(at_address), timeout_s=timeout_s)
+                return await self._ask_at(target, url=str(at_address), timeout_s=share_s)
             except dial.DialFailed as fault:
                 last = fault
         raise last or NoAnswer("no-address", f"The name {url.host} has no address")

@@ -11,6 +11,7 @@ pin, needs the new certificate when the names change.
 
 import dataclasses
 import datetime
+import hashlib
 import ipaddress
 import json
 from collections.abc import Sequence
@@ -155,14 +156,14 @@ async def _ensure_certificate(
     now: datetime.datetime,
 ) -> tuple[x509.Certificate, bool]:
     wanted = json.dumps(list(names))
-    row = await tx.fetch_one("SELECT certificate_pem, names FROM certificates WHERE name = ?", port)
+    name = _certificate_name(port, names=wanted)
+    row = await tx.fetch_one("SELECT certificate_pem FROM certificates WHERE name = ?", name)
     early = False
     if row is not None:
         present = x509.load_pem_x509_certificate(row["certificate_pem"].encode("ascii"))
         early = present.not_valid_before_utc > now
         if (
-            row["names"] == wanted
-            and not early
+            not early
             and present.not_valid_after_utc - now > RENEWED_BEFORE_END
             and pins.pin_of_certificate(present) == _pin_of(key)
         ):
@@ -173,13 +174,22 @@ async def _ensure_certificate(
         "VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET "
         "certificate_pem = excluded.certificate_pem, names = excluded.names, "
         "not_after = excluded.not_after, updated_at = excluded.updated_at",
-        port,
+        name,
         made.public_bytes(serialization.Encoding.PEM).decode("ascii"),
         wanted,
         clock.to_micros(made.not_valid_after_utc),
         clock.to_micros(now),
     )
+    await tx.execute("DELETE FROM certificates WHERE not_after < ?", clock.to_micros(now))
     return made, early
+
+
+def _certificate_name(port: str, *, names: str) -> str:
+    """One certificate a set of names: engines with names of their own do not replace each other's.
+
+    The key, and so the pin, is the same for all.
+    """
+    return f"{port}:{hashlib.sha256(names.encode()).hexdigest()[:16]}"
 
 
 def make_certificate(

@@ -345,6 +345,20 @@ async def test_a_follower_sees_what_happens_and_is_let_go_when_the_engine_drains
         assert [line async for line in lines if line.startswith("id:")] == []
 
 
+async def test_a_follower_whose_token_is_revoked_is_let_go(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    async with api.running(store, tmp_path) as running:
+        headers = await running.token("nodes.view")
+        async with running.public.stream("GET", "/api/v1/events", headers=headers) as follower:
+            lines = follower.aiter_lines()
+            assert await anext(lines) == ": Enlist events"
+            token_id = headers["Authorization"].split("_")[1]
+            assert (await running.local.delete(f"/api/v1/tokens/{token_id}")).status_code == 200
+            async for _ in lines:  # the stream must end by itself
+                running.clock.advance(15)
+
+
 async def test_health_is_open_and_the_figures_are_not_beyond_loopback(
     store: contract.Store, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,6 +233,16 @@ async def test_a_ports_certificate_names_its_addresses_and_is_backdated_an_hour(
     assert one.clock.now() - certificate.not_valid_before_utc == datetime.timedelta(hours=1)
 
 
+async def test_engines_with_names_of_their_own_do_not_replace_each_others_certificate(
+    one: domain.Domain,
+) -> None:
+    first, second = await _port(one, "10.0.0.1"), await _port(one, "10.0.0.2")
+    for _ in range(3):
+        assert (await _port(one, "10.0.0.1")).fingerprint == first.fingerprint
+        assert (await _port(one, "10.0.0.2")).fingerprint == second.fingerprint
+    assert first.pin == second.pin
+
+
 async def test_a4_a_certificate_born_in_the_future_is_issued_again_with_the_same_key_and_told(
     one: domain.Domain,
 ) -> None:
