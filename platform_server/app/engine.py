@@ -56,6 +56,10 @@ def main(given: orders.Orders) -> int:
     except layers.InvalidSettings as fault:
         sys.stderr.write(f"Error: {fault}\n")
         return int(problems.Exit.INVALID)
+    except contract.StoreError as fault:
+        sys.stderr.write(f"Error: {fault}\n")
+        passing = isinstance(fault, contract.StoreBusy | contract.StoreFull | contract.StoreAway)
+        return int(problems.Exit.TEMPORARY if passing else problems.Exit.NEEDS_OPERATOR)
     except OSError as fault:
         full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
         sys.stderr.write(f"Error: The engine cannot start: {fault}\n")
@@ -67,7 +71,7 @@ def main(given: orders.Orders) -> int:
 
 
 async def run(given: orders.Orders, *, loaded: layers.Loaded) -> None:
-    """Opens, builds, serves, drains; raises `CannotStart` before it serves."""
+    """Opens, builds, serves, drains; raises `CannotStart` and `StoreError` before it serves."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -108,18 +112,8 @@ async def _opened(
             store = await opening.open_store(
                 url, time=clock, busy_seconds=loaded.settings.store.busy_seconds
             )
-        except contract.StoreNewer as fault:
-            raise failures.CannotStart(
-                str(fault), exit_code=problems.Exit.NEEDS_OPERATOR
-            ) from fault
         except ValueError as fault:
             raise failures.CannotStart(str(fault), exit_code=problems.Exit.INVALID) from fault
-        except (contract.StoreBusy, contract.StoreFull) as fault:
-            raise failures.CannotStart(str(fault), exit_code=problems.Exit.TEMPORARY) from fault
-        except contract.StoreError as fault:
-            raise failures.CannotStart(
-                str(fault), exit_code=problems.Exit.NEEDS_OPERATOR
-            ) from fault
         try:
             crash_points.reach(STORE_OPEN)
             yield store

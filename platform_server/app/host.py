@@ -25,6 +25,7 @@ _ENGINE_STOP_SECONDS: Final = 5.5  # both together within the 10 s in which a Pl
 _RESTARTS: Final = 5
 _RESTART_WINDOW_SECONDS: Final = 60.0
 _FIRST_WAIT_SECONDS: Final = 0.2
+_MOST_WAIT_SECONDS: Final = 10.0
 _READY_BYTES: Final = 65_536
 
 
@@ -207,13 +208,20 @@ class Host:
     async def _restart_engine(self) -> None:
         code = -1 if self._engine is None else await self._engine.ended()
         _LOG.error("The engine ended by itself", extra={"exit_code": code})
+        passing = 0  # refusals in a row for what passes by itself, as a database that is away
         while not self._stop.is_set():
-            if not await self._wait_before_restart():
+            wait = _FIRST_WAIT_SECONDS * 2 ** min(passing, 6)
+            if not await (
+                self._pause(min(wait, _MOST_WAIT_SECONDS))
+                if passing
+                else self._wait_before_restart()
+            ):
                 return
             try:
                 await self._start_engine()
             except (failures.CannotStart, EngineRefused) as fault:
                 _LOG.error("The engine does not start", extra={"reason": str(fault)})
+                passing = passing + 1 if fault.exit_code == problems.Exit.TEMPORARY else 0
             else:
                 return
 
@@ -236,9 +244,12 @@ class Host:
                 exit_code=problems.Exit.OUR_FAULT,
             )
         self._restarts.append(now)
-        wait = _FIRST_WAIT_SECONDS * 2 ** (len(self._restarts) - 1)
+        return await self._pause(_FIRST_WAIT_SECONDS * 2 ** (len(self._restarts) - 1))
+
+    async def _pause(self, seconds: float) -> bool:
+        """Waits that long; False when told to stop meanwhile."""
         try:
-            async with asyncio.timeout(wait):
+            async with asyncio.timeout(seconds):
                 await self._stop.wait()
         except TimeoutError:
             return True

@@ -44,6 +44,10 @@ class StoreUnreachable(StoreError):
     """The store cannot be reached or read; the message says why and what to do."""
 
 
+class StoreAway(StoreUnreachable):
+    """The database server does not answer; this works again by itself once it does."""
+
+
 class StoreConflict(StoreError):
     """A row breaks a rule of the store (one that must be unique exists): nothing was changed."""
 

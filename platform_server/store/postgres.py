@@ -208,7 +208,11 @@ class PostgresStore:
 
 
 async def connect(url: str, *, busy_seconds: float) -> PostgresStore:
-    """Connect to the server. Raises StoreUnreachable or StoreBusy when it does not answer."""
+    """Connect to the server.
+
+    Raises StoreAway or StoreBusy when it does not answer, and StoreUnreachable when it answers and
+    a person must act (account, database, version, encoding).
+    """
     milliseconds = str(int(busy_seconds * 1000))
     try:
         pool = await asyncpg.create_pool(

@@ -54,8 +54,9 @@ def translate(error: Exception) -> contract.StoreError:
         if isinstance(error, foreign):
             return kind(f"{(kind.__doc__ or '').rstrip('.')} ({type(error).__name__}).")
     if isinstance(error, (*GONE, asyncpg.InterfaceError)):
-        return contract.StoreUnreachable(
-            f"PostgreSQL cannot be reached ({type(error).__name__}): check that it runs."
+        return contract.StoreAway(
+            f"PostgreSQL cannot be reached ({type(error).__name__}): check that it runs. It works "
+            "again once the database answers."
         )
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
         return contract.StoreUnreachable(

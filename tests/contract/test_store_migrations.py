@@ -101,6 +101,6 @@ async def test_a_database_that_does_not_exist_is_named(postgres_url: str) -> Non
 
 
 async def test_a_server_that_is_not_there_is_unreachable_without_the_password() -> None:
-    with pytest.raises(contract.StoreUnreachable, match="PostgreSQL cannot be reached") as caught:
+    with pytest.raises(contract.StoreAway, match="once the database answers") as caught:
         await opening.open_store("postgresql://user:hunter2@127.0.0.1:1/enlist")
     assert "hunter2" not in repr(caught.value)

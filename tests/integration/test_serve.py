@@ -451,6 +451,36 @@ def test_prints_every_setting_with_its_source(tmp_path: pathlib.Path) -> None:
     assert not (tmp_path / "p").exists()
 
 
+AWAY = "postgresql://enlist:hunter2@127.0.0.1:1/enlist"
+
+
+def test_a_database_that_is_away_is_temporary_and_a_wrong_one_needs_a_person(
+    tmp_path: pathlib.Path, postgres_url: str
+) -> None:
+    code, said = _refused(tmp_path / "p", "--database-url", AWAY)
+    assert (code, "once the database answers" in said, "hunter2" in said) == (75, True, False)
+    code, said = _refused(tmp_path / "p", "--database-url", f"{postgres_url}_missing")
+    assert (code, "CREATE DATABASE" in said) == (6, True)
+
+
+@pytest.mark.timeout(180)
+def test_an_engine_that_finds_no_database_is_started_until_there_is_one(
+    tmp_path: pathlib.Path, postgres_url: str
+) -> None:
+    """More often than a crashing one would be, and without ending the Platform."""
+    (tmp_path / "p").mkdir(mode=0o700)
+    config = tmp_path / "p" / "config.toml"
+    config.write_text(f"[store]\ndatabase_url = '{postgres_url}'\n")
+    with real_platform.running(tmp_path / "p") as platform:
+        config.write_text(f"[store]\ndatabase_url = '{AWAY}'\n")
+        platform.child(ENGINE).kill()
+        _until(lambda: platform.log.read_text().count("The engine does not start") > 5, seconds=100)
+        config.write_text(f"[store]\ndatabase_url = '{postgres_url}'\n")
+        with _local(platform) as client:
+            client.timeout = httpx.Timeout(60)
+            assert client.get("/readyz").status_code == 200
+
+
 def test_the_database_password_stands_in_no_process_list(
     tmp_path: pathlib.Path, postgres_url: str
 ) -> None:
