@@ -273,6 +273,8 @@ class Host:
             *("--max-in-work", str(group.connections)),
             *("--max-sockets", str(group.sockets)),
             *("--drain-s", str(_LISTENER_STOP_SECONDS - 0.5)),
+            *("--log-level", self._settings.log.level),
+            *("--log-format", self._settings.log.format),
             *(
                 word
                 for network in group.trusted_proxies

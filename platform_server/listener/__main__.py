@@ -25,6 +25,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--max-sockets", type=int, default=_STANDARD.sockets)
     add("--engine-wait-s", type=float, default=10.0, help="for an engine that is away")
     add("--drain-s", type=float, default=5.0, help="for requests in work at SIGTERM")
+    add("--log-level", choices=notes.LEVELS, default="info")
+    add("--log-format", choices=notes.FORMATS, default="auto")
     add("--start-s", type=float, default=30.0, help="for the TLS file to appear")
     return parser
 
@@ -32,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Serve; return the exit code."""
     given = _parser().parse_args(arguments)
+    notes.configure(level=given.log_level, form=given.log_format)
     try:
         process.run(
             process.Settings(

@@ -1,32 +1,62 @@
-"""What the listener writes to stderr: one JSON object a line, for whoever started it.
+"""What the listener writes to stderr: one line a note, with the fields of the engine's log.
 
 For: what an operator wants to know of this process. Never a token, a body, a header or a key.
 What strangers can trigger is counted and written once a minute at most (``Tally``), so that
-nobody fills a disk by knocking.
+nobody fills a disk by knocking. JSON for machines, text for people (`log.format`).
+
+Known limit: the engine's logging library would cost each of these processes memory, so that the
+text for people is plainer than the engine's.
 """
 
 import collections
+import dataclasses
 import json
 import sys
 from collections.abc import Mapping
+from typing import Final
 
 from runtime_kit import clock
+from wire_protocol import times
 
 _MAX_FIELD = 500
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("auto", "console", "json")
+
+
+@dataclasses.dataclass(slots=True)
+class _Chosen:
+    """What the host asked for; one process, one log."""
+
+    level: int = LEVELS.index("info")
+    console: bool = False
+
+
+_CHOSEN: Final = _Chosen()
+
+
+def configure(*, level: str, form: str) -> None:
+    """Choose the least serious note that is written, and the form: one each of the above."""
+    _CHOSEN.level = LEVELS.index(level)
+    _CHOSEN.console = form == "console" or (form == "auto" and sys.stderr.isatty())
 
 
 def write(event: str, *, level: str = "info", **fields: object) -> None:
-    """Write one line."""
-    entry: dict[str, object] = {
-        "at": clock.SystemClock().now().isoformat(timespec="milliseconds"),
-        "level": level,
-        "part": "listener",
-        "event": event,
-    }
+    """Write one line, if its level is wanted."""
+    if LEVELS.index(level) < _CHOSEN.level:
+        return
+    told: dict[str, object] = {"process": "listener"}
     for name, value in fields.items():
         plain = isinstance(value, int | float | bool) or value is None
-        entry[name] = value if plain else str(value)[:_MAX_FIELD]
-    sys.stderr.write(json.dumps(entry) + "\n")
+        told[name] = value if plain else str(value)[:_MAX_FIELD]
+    timestamp = times.to_rfc3339(clock.SystemClock().now())
+    if _CHOSEN.console:
+        words = " ".join(f"{name}={value!r}" for name, value in sorted(told.items()))
+        line = f"{timestamp} [{level:<9}] {event:<30} {words}"
+    else:
+        line = json.dumps(
+            {"timestamp": timestamp, "level": level, "event": event, **told}, sort_keys=True
+        )
+    sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
 
