@@ -197,7 +197,7 @@ class HttpDoor:
                     parts.append(part)
         except TimeoutError:
             raise refusals.Refusal("malformed", "The body did not arrive in time.") from None
-        except web.RequestPayloadError:
+        except (web.RequestPayloadError, ConnectionError):  # also a caller that left
             raise refusals.Refusal("malformed", "The body could not be read.") from None
         return b"".join(parts)
 
