@@ -24,7 +24,6 @@ from platform_server.endpoints import (
     api_tokens,
     audit_log,
     doors,
-    enroll_server,
     event_stream,
     health,
     http_door,
@@ -141,7 +140,9 @@ async def build(
 
     return Parts(
         servers={door: server(door) for door in doors.Door},
-        enroll_server=_enroll_server(taking.socket_door, settings=settings),
+        enroll_server=_enroll_server(
+            meter.counted(taking.socket_door.answer, clock=clock), settings=settings
+        ),
         api_tls=kept.api_tls,
         tasks={
             "certificates": kept.keep,
@@ -156,13 +157,11 @@ async def build(
     )
 
 
-def _enroll_server(
-    door: enroll_server.SocketDoor, *, settings: groups.Settings
-) -> http1_server.Server:
+def _enroll_server(answer: measures.Answer, *, settings: groups.Settings) -> http1_server.Server:
     """Serves the listener's processes, which have limited everything already."""
     most = settings.enrollment.connections * settings.enrollment.workers
     return http1_server.Server(
-        door.answer,
+        answer,
         limits=http1_limits.Limits(
             body_bytes=settings.enrollment.body_bytes,
             idle_s=_LISTENER_IDLE_SECONDS,

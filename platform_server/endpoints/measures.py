@@ -5,19 +5,27 @@ Platform answers the same. Labels are closed sets: routes, statuses, states.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import prometheus_client
 from prometheus_client import core, registry
 
 from platform_server.store import contract
+from runtime_kit import clock as clock_kit
+from runtime_kit.http1 import messages
 from wire_protocol import product
+
+Answer = Callable[[messages.Request], Awaitable[messages.Response]]
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MEDIA_TYPE: Final = prometheus_client.CONTENT_TYPE_LATEST
 _NODE_STATES: Final = ("enrolled", "ready", "unreachable", "needs-operator", "removed")
 _OUTCOMES: Final = ("enrolled", "refused", "worker-newer", "node-exists", "invalid")
+_MACHINE_PATHS: Final = {
+    product.ENROLL_PATH.encode("ascii"): "enroll",
+    product.TRUST_PATH.encode("ascii"): "trust",
+}
 _ENROLLMENT_STATES: Final = ("pending", "consumed", "replaced", "revoked", "expired")
 
 
@@ -39,6 +47,19 @@ class Meter:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+        self._machines = prometheus_client.Counter(
+            "enlist_enroll_socket_requests_total",
+            "Requests answered to the enrollment listener, by path and class of status.",
+            ["path", "status"],
+            registry=self.registry,
+        )
+        self._machine_seconds = prometheus_client.Histogram(
+            "enlist_enroll_socket_seconds",
+            "Time from a request of the enrollment listener to its answer.",
+            ["path"],
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
         self._events = prometheus_client.Gauge(
             "enlist_event_readers", "Readers of the event stream.", registry=self.registry
         )
@@ -53,6 +74,19 @@ class Meter:
         """Counts one request."""
         self._requests.labels(method=method, route=path, status=str(status)).inc()
         self._seconds.labels(route=path).observe(seconds)
+
+    def counted(self, answer: Answer, *, clock: clock_kit.Clock) -> Answer:
+        """The same answers, each counted: of what comes over run/enroll.sock."""
+
+        async def counting(request: messages.Request) -> messages.Response:
+            started = clock.monotonic()
+            answered = await answer(request)
+            path = _MACHINE_PATHS.get(request.target, "other")
+            self._machines.labels(path=path, status=f"{answered.status // 100}xx").inc()
+            self._machine_seconds.labels(path=path).observe(clock.monotonic() - started)
+            return answered
+
+        return counting
 
     def event_readers(self, count: int) -> None:
         """Says how many read the event stream."""
