@@ -102,6 +102,8 @@ async def test_the_token_never_reaches(case: str, tmp_path: pathlib.Path) -> Non
             crossed = bytes(between.sent)
     assert done.code == 6, done.err
     assert f"127.0.0.1:{between.port}" in done.err
+    said = done.err.lower()
+    assert said.count("nothing was sent") + said.count("token was not sent") == 1, done.err
     assert done.err.strip().endswith(("enlist nodes platform", "web-1 --replace")), done.err
     assert impostor.told == b"", "the impostor was told something after the handshake"
     assert token.secret_hex.encode() not in crossed

@@ -171,12 +171,12 @@ def _warn_of_dates(
 def _hint(error: network.NetworkFailure, *, planned: plan.Join) -> str:
     if isinstance(error, pinned_handshake.PinMismatch):
         return (
-            "The token was not sent. Compare the pins on the Platform (enlist nodes platform) and "
+            "Compare the pins on the Platform (enlist nodes platform) and "
             f"ask for a new join token: enlist nodes enroll-token {planned.node_id} --replace"
         )
     if isinstance(error, server_trust.ServerNotTrusted):
         return (
-            "The token was not sent. Give the right --platform-ca-file, or the pin that the "
+            "Give the right --platform-ca-file, or the pin that the "
             "Platform shows: enlist nodes platform"
         )
     return "The token was not sent. Then run: enlist worker join -"
