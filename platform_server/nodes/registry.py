@@ -99,7 +99,7 @@ async def change_labels(
     await tx.lock(f"node:{node_id}")
     node = await get(tx, node_id=node_id)
     if node.state is states.State.REMOVED:
-        raise states.WrongState(f"The node {node_id} was removed; it has no labels to change.")
+        raise states.already_removed(node_id)
     kept = {key: value for key, value in node.labels.items() if key not in changes}
     labels.check({key: value or "" for key, value in changes.items()})
     wanted = labels.check(
@@ -129,6 +129,8 @@ async def remove(
     require_ours(node_id, operators=operators)
     node = await get(tx, node_id=node_id)
     await ending.revoke_for_node(tx, node_id=node_id, now=now)
+    if node.state is states.State.REMOVED:
+        raise states.already_removed(node_id)
     state = states.after(node.state, states.Event.REMOVE)
     changed = await tx.execute(
         "UPDATE nodes SET state = ?, removed_at = ?, reason = NULL "
@@ -139,7 +141,7 @@ async def remove(
         state.value,
     )
     if not changed:
-        raise states.WrongState(f"The node {node_id} has just been removed by somebody else.")
+        raise states.already_removed(node_id)
     return node
 
 
@@ -153,7 +155,10 @@ async def allow(
     )
     if not lifted:
         await get(tx, node_id=node_id)
-        raise NotRemoved(f"The node {node_id} was not removed; there is nothing to allow.")
+        raise NotRemoved(
+            f"The node {node_id} was not removed, so there is nothing to allow. "
+            f"How it stands: enlist nodes show {node_id}"
+        )
 
 
 def require_ours(node_id: ids.NodeId, *, operators: configured.ConfiguredNodes) -> None:

@@ -98,7 +98,7 @@ async def order(
     await tx.lock(f"node:{node_id}")
     node = await registry.get(tx, node_id=node_id)
     if node.state is states.State.REMOVED:
-        raise states.WrongState(f"The node {node_id} was removed; it takes no work anyhow.")
+        raise states.already_removed(node_id)
     steps = _walk(Scheduling(node.scheduling), event, node_id=node_id)
     if steps:
         changed = await tx.execute(

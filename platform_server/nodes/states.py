@@ -56,6 +56,14 @@ class WrongState(Exception):
     """The node's state does not allow this; look at it with `enlist nodes show`."""
 
 
+def already_removed(node_id: str) -> WrongState:
+    """What is said of a tombstone that somebody wants to change, and what lifts it."""
+    return WrongState(
+        f"The node {node_id} is removed already, and its id stays taken. To let that id enroll "
+        f"again: enlist nodes allow {node_id}"
+    )
+
+
 def after(state: State, event: Event) -> State:
     """The state that follows; raises `WrongState` where the table has no row."""
     try:

@@ -337,13 +337,23 @@ async def test_a_removed_node_leaves_a_tombstone_that_allow_lifts(rig: Rig) -> N
     assert planned.json()["changes"][0]["action"] == "remove"
     assert (await rig.http.delete("/api/v1/nodes/web-1")).status_code == 200
     assert (await rig.listed())["nodes"][-1]["state"] == "removed"
-    assert _code(await rig.http.delete("/api/v1/nodes/web-1")) == (409, "node-state")
+    labels = {"labels": {"zone": "a"}}
+    for late in (
+        await rig.http.delete("/api/v1/nodes/web-1"),
+        await rig.http.patch("/api/v1/nodes/web-1", json=labels),
+        await rig.http.post("/api/v1/nodes/web-1/drain", json={}),
+    ):
+        assert _code(late) == (409, "node-state")
+        assert "is removed already" in late.json()["detail"]
+        assert late.json()["detail"].endswith("enlist nodes allow web-1")
     refused = await rig.http.post("/api/v1/enrollments", json={"node_id": "web-1"})
     assert _code(refused) == (409, "node-removed")
     assert (await rig.http.post("/api/v1/nodes/web-1/allow")).status_code == 200
     again = await rig.http.post("/api/v1/nodes/web-1/allow")
     assert _code(again) == (404, "not-found")
     await rig.enrolled("web-1")
+    untimely = await rig.http.post("/api/v1/nodes/web-1/allow")
+    assert untimely.json()["detail"].endswith("enlist nodes show web-1")
 
 
 async def test_configured_nodes_are_neither_removed_nor_allowed(rig: Rig) -> None:
