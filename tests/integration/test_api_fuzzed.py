@@ -15,7 +15,7 @@ import json
 import re
 import socket
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import hypothesis
@@ -52,7 +52,7 @@ class Target:
 
     platform: real_platform.RealPlatform
     token: str
-    operations: tuple[tuple[str, str, Mapping[str, Any]], ...]
+    operations: tuple[tuple[str, str, Sequence[str]], ...]
 
     @property
     def place(self) -> tuple[str, int]:
@@ -71,7 +71,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         with operators.local(platform) as client:
             document = client.get(f"{client.base_url.copy_with(path='/')}openapi.json").json()
         operations = tuple(
-            (method.upper(), path, operation)
+            (method.upper(), path, _field_names(document, operation))
             for path, methods in document["paths"].items()
             for method, operation in methods.items()
         )
@@ -79,6 +79,15 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield Target(platform=platform, token=json.loads(made)["token"], operations=operations)
         assert platform.child("platform_server engine").pid == engine
         assert "fault of ours" not in platform.log.read_text()
+
+
+def _field_names(document: Mapping[str, Any], operation: Mapping[str, Any]) -> Sequence[str]:
+    """The fields of the body that an operation takes; none where it takes no body."""
+    if "requestBody" not in operation:
+        return ()
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    named = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return tuple(sorted(named.get("properties", {})))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,47 +206,37 @@ ODD_BYTES = st.one_of(
 )
 
 
-NAMES = (
-    "node_id",
-    "ttl_minutes",
-    "replace",
-    "labels",
-    "from",
-    "name",
-    "permissions",
-    "expires_at",
-    "infra",
-    "set",
-    "remove",
-    "port",
-    "after",
-    "now",
-    "token",
-    "certificate_pem",
-    "version",
-    "url",
-    "reported_labels",
-    "instance",
-    "ticket",
-    "phase",
+PLAUSIBLE = st.sampled_from(
+    [
+        *("fuzz-1", "local", "FUZZ-1.", 1, 60, 1440, True, False, None, {"zone": "a"}, ["zone"]),
+        *(["10.0.0.0/8"], ["::/0"], ["nodes.view"], "enrollment", "api", "7d", "0.1.0"),
+        *("2030-01-01T00:00:00Z", "1970-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z"),
+    ]
 )
-ODD_OBJECTS = st.dictionaries(st.sampled_from(NAMES), ODD_JSON, max_size=6).map(
-    lambda value: json.dumps(value).encode()
-)
+"""Values that some field of some route takes; at other fields they are odd too."""
+
+
+def _objects(names: Sequence[str]) -> st.SearchStrategy[bytes]:
+    """Objects with a route's own fields and whatever in them."""
+    values = st.dictionaries(st.sampled_from(names), PLAUSIBLE | ODD_JSON, max_size=6)
+    return values.map(lambda value: json.dumps(value).encode())
 
 
 def _try_bodies(target: Target, *, number: int) -> None:
-    takers = [(method, path) for method, path, operation in target.operations if method != "GET"]
+    takers = [
+        st.tuples(st.just((method, path)), ODD_BYTES | _objects(names) if names else ODD_BYTES)
+        for method, path, names in target.operations
+        if method != "GET"
+    ]
 
     @_examples(number)
     @hypothesis.given(
-        chosen=st.sampled_from(takers),
-        body=ODD_BYTES | ODD_OBJECTS,
+        sent=st.one_of(takers),
         text=ODD_TEXT.filter(bool),
         check=st.booleans(),
     )
-    def each(chosen: tuple[str, str], body: bytes, text: str, *, check: bool) -> None:
-        method, path = chosen
+    def each(sent: tuple[tuple[str, str], bytes], text: str, *, check: bool) -> None:
+        (method, path), body = sent
         filled = _filled(path, iter([text])) + ("?check=true" if check else "")
         _check(_send(target.place, _request(target, method, filled, body=body)))
 
@@ -251,10 +250,11 @@ def _try_queries(target: Target, *, number: int) -> None:
         text=ODD_TEXT.filter(bool),
         query=st.dictionaries(
             st.sampled_from(("limit", "cursor", "infra", "label", "after", "action", "check"))
+            | st.sampled_from(("limit", "infra", "label", "cursor"))
             | st.text(max_size=10),
-            ODD_TEXT,
+            ODD_TEXT | st.sampled_from(("1", "500", "default", "zone=a", "true", "node.enrolled")),
             min_size=1,
-            max_size=4,
+            max_size=3,
         ),
     )
     def each(chosen: tuple[str, str], text: str, query: dict[str, str]) -> None:
@@ -262,7 +262,8 @@ def _try_queries(target: Target, *, number: int) -> None:
         filled = _filled(path, iter([text]))
         more = urllib.parse.urlencode(query)
         joined = f"{filled}{'&' if '?' in filled else '?'}{more}"
-        _check(_send(target.place, _request(target, method, joined, body=b"{}")))
+        body = None if method in ("GET", "DELETE") else b"{}"
+        _check(_send(target.place, _request(target, method, joined, body=body)))
 
     each()
 
