@@ -341,7 +341,6 @@ async def test_a_removed_node_leaves_a_tombstone_that_allow_lifts(rig: Rig) -> N
     for late in (
         await rig.http.delete("/api/v1/nodes/web-1"),
         await rig.http.patch("/api/v1/nodes/web-1", json=labels),
-        await rig.http.post("/api/v1/nodes/web-1/drain", json={}),
     ):
         assert _code(late) == (409, "node-state")
         assert "is removed already" in late.json()["detail"]

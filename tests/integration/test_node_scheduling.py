@@ -156,7 +156,9 @@ async def test_configured_missing_and_removed_nodes_take_no_orders(rig: Rig, ver
     assert _code(await rig.order(verb, node="web-9")) == (404, "not-found")
     assert _code(await rig.order(verb, node="web_1")) == (422, "invalid")
     await rig.one.remove("web-1")
-    assert _code(await rig.order(verb)) == (409, "node-state")
+    late = await rig.order(verb)
+    assert _code(late) == (409, "node-state")
+    assert late.json()["detail"].endswith("enlist nodes allow web-1")
     assert await rig.steps() == []
 
 
