@@ -13,6 +13,7 @@ from tests.support import machine, real_platform, relay
 from wire_protocol import join_token
 
 STEP_SECONDS = 0.01
+MOST_KILLS = 60
 SHARDS = 4
 
 
@@ -44,22 +45,51 @@ def killed_after(worker: machine.Machine, token: str, seconds: float) -> bool:
         return False
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_a_join_killed_after_every_ten_milliseconds_of_its_life_finishes_when_repeated(
-    platform: real_platform.RealPlatform, tmp_path: pathlib.Path, shard: int
-) -> None:
+def lifetime(platform: real_platform.RealPlatform, folder: pathlib.Path, node_id: str) -> float:
+    """How long a whole join takes here and now, in seconds."""
+    worker = machine.in_folder(folder, name=node_id)
+    token = machine.issue(platform, node_id)
+    began = time.monotonic()
+    worker.join(token)
+    return time.monotonic() - began
+
+
+def kill_and_finish(
+    platform: real_platform.RealPlatform, folder: pathlib.Path, *, shard: int, step: float
+) -> int:
+    """Kills one join a step, each later than the one before; all finish when repeated."""
     kills, turn = 0, shard
     alive = True
     while alive:
         node_id = f"kill-{turn}"
-        worker = machine.in_folder(tmp_path, name=node_id)
+        worker = machine.in_folder(folder, name=node_id)
         token = machine.issue(platform, node_id)
-        alive = killed_after(worker, token, turn * STEP_SECONDS)
+        alive = killed_after(worker, token, turn * step)
         kills += alive
         worker.join(token)
         assert machine.node(platform, node_id)["state"] == "enrolled"
         turn += SHARDS
+    return kills
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_a_join_killed_at_any_time_of_its_life_finishes_when_repeated(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path, shard: int
+) -> None:
+    """Every 10 ms, or on a slow machine as many times as its life has such steps on a fast one."""
+    step = max(STEP_SECONDS, lifetime(platform, tmp_path, f"whole-{shard}") / MOST_KILLS)
+    kills = kill_and_finish(platform, tmp_path, shard=shard, step=step)
+    assert kills > 2, "the join ended before it could be killed"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_a_join_killed_after_every_ten_milliseconds_of_its_life_finishes_when_repeated(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path, shard: int
+) -> None:
+    kills = kill_and_finish(platform, tmp_path, shard=shard, step=STEP_SECONDS)
     assert kills > 2, "the join ended before it could be killed"
 
 

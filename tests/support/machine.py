@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import random
@@ -123,18 +122,15 @@ def in_folder(folder: pathlib.Path, *, name: str = "machine") -> Machine:
 
 
 def issue(platform: real_platform.RealPlatform, node_id: str, *more: str) -> str:
-    """A join token for the node, as an operator makes it."""
-    return platform.enlist("nodes", "enroll-token", node_id, "--raw", *more).strip()
+    """A join token for the node; with further arguments by the operator's command."""
+    if more:
+        return platform.enlist("nodes", "enroll-token", node_id, "--raw", *more).strip()
+    return str(platform.api("POST", "/enrollments", {"node_id": node_id})["join_token"])
 
 
 def node(platform: real_platform.RealPlatform, node_id: str) -> dict[str, Any]:
-    """The node as `nodes list -o json` shows it."""
-    listed = json.loads(platform.enlist("nodes", "list", "-o", "json"))
-    found = [entry for entry in listed["nodes"] if entry["node_id"] == node_id]
-    assert found, listed
-    entry = found[0]
-    assert isinstance(entry, dict)
-    return entry
+    """The node as the API shows it."""
+    return platform.api("GET", f"/nodes/{node_id}")
 
 
 def wait_for_state(

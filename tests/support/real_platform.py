@@ -6,11 +6,13 @@ one JSON line says where it listens. Known limit: one Platform a folder, as for 
 
 import contextlib
 import dataclasses
+import http.client
 import json
 import os
 import pathlib
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -62,6 +64,25 @@ class RealPlatform:
             total += times.user + times.system
         return total
 
+    def api(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Asks an operator's route over the local socket; quicker than a command. Must succeed."""
+        connection = _UnixConnection(str(self.socket), timeout=30)
+        try:
+            connection.request(
+                method,
+                f"/api/v1{path}",
+                body=None if body is None else json.dumps(body),
+                headers={"Content-Type": "application/json"},
+            )
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        assert answer.status < 300, (answer.status, content)
+        document = json.loads(content)
+        assert isinstance(document, dict)
+        return document
+
     def enlist(self, *arguments: str, stdin: str | None = None) -> str:
         """Runs an operator's command against it and returns what it printed; it must succeed."""
         return run_enlist("--data-dir", str(self.data_dir), *arguments, stdin=stdin)
@@ -79,6 +100,19 @@ class RealPlatform:
             ) from None
         close(self.process)
         return code
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over the local socket."""
+
+    def __init__(self, path: str, *, timeout: float) -> None:
+        super().__init__("platform", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(30)
+        self.sock.connect(self._path)
 
 
 def run_enlist(
