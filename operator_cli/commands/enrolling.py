@@ -171,6 +171,11 @@ def _paste(issued: dict[str, Any]) -> Iterator[str]:
         f"(enrollment {issued['enrollment_id']}):"
     )
     yield issued["command"]
+    printing.say(
+        "Add to its first line, behind the -: --address ADDRESS-OF-THAT-MACHINE (where the "
+        "Platform reaches it). Without it the machine dials out, and nodes that dial out are not "
+        "served yet: the node would stay enrolled."
+    )
 
 
 def _enrolled(answer: dict[str, Any]) -> Iterator[str]:

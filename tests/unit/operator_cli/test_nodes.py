@@ -105,6 +105,7 @@ def test_enroll_token_prints_the_paste_alone(enlist: Enlist, platform: standin.S
     done = enlist("nodes", "enroll-token", "web-1")
     assert done.code == 0
     assert done.out == "enlist worker join - <<'END'\nenj_abc\nEND\n"
+    assert "--address ADDRESS-OF-THAT-MACHINE" in done.err
     assert "before 2026-01-31 13:00:00" in done.err
     assert "enj_" not in done.err
     assert "ent_" not in done.err
