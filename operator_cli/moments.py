@@ -26,10 +26,9 @@ def local(text: str | None) -> str:
     if text is None:
         return columns.NOTHING
     try:
-        moment = times.from_rfc3339(text)
-    except ValueError:
+        return times.from_rfc3339(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError):  # no time, or none in this machine's zone
         return columns.clean(text)
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def ago(text: str | None, *, now: datetime.datetime) -> str:

@@ -24,9 +24,9 @@ from typing import ClassVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from OpenSSL import SSL
+from OpenSSL import SSL, crypto
 
-from runtime_kit import failures
+from runtime_kit import failures, foreign_certificates
 
 _MAX_HANDSHAKE_BYTES = 262_144  # a long chain is some 20 KiB
 _READ_BYTES = 16_384
@@ -75,17 +75,22 @@ def read_leaf(der: bytes) -> Leaf:
     Raises:
         ValueError: It is no certificate, or its key is of an unknown kind.
     """
-    certificate = x509.load_der_x509_certificate(der)
-    spki = certificate.public_key().public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return Leaf(
-        der=der,
-        pin=f"sha256:{hashlib.sha256(spki).hexdigest()}",
-        fingerprint=f"sha256:{hashlib.sha256(der).hexdigest()}",
-        not_before=certificate.not_valid_before_utc,
-        not_after=certificate.not_valid_after_utc,
-    )
+    with foreign_certificates.translated():
+        certificate = x509.load_der_x509_certificate(der)
+        spki = certificate.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return Leaf(
+            der=der,
+            pin=f"sha256:{hashlib.sha256(spki).hexdigest()}",
+            fingerprint=_fingerprint(der),
+            not_before=certificate.not_valid_before_utc,
+            not_after=certificate.not_valid_after_utc,
+        )
+
+
+def _fingerprint(der: bytes) -> str:
+    return f"sha256:{hashlib.sha256(der).hexdigest()}"
 
 
 async def authenticate_pinned(
@@ -114,17 +119,17 @@ async def authenticate_pinned(
     context.set_min_proto_version(SSL.TLS1_3_VERSION)
     context.set_verify(SSL.VERIFY_PEER, judge)
     connection = SSL.Connection(context, None)
-    if host is not None and _is_name(host):
-        connection.set_tlsext_host_name(host.encode("idna"))
     connection.set_connect_state()
     try:
+        if host is not None and _is_name(host):
+            connection.set_tlsext_host_name(host.encode("idna"))
         async with asyncio.timeout(timeout_s):
             await _shake_hands(sock, connection=connection)
     except TimeoutError as error:
         raise TlsFailed(f"{server} did not finish the TLS handshake in {timeout_s:g} s") from error
     except (SSL.Error, OSError, ValueError) as error:
-        if judge.seen is not None and not judge.accepted:
-            raise PinMismatch(expected=pins, got=judge.seen.pin, server=server) from error
+        if judge.got is not None and not judge.accepted:
+            raise PinMismatch(expected=pins, got=judge.got, server=server) from error
         raise TlsFailed(f"{server} does not speak TLS 1.3 as it must: {_reason(error)}") from error
     # The callback is what stops the handshake; this only makes sure that it was asked.
     if judge.seen is None or not judge.accepted:
@@ -138,18 +143,26 @@ class _Judge:
     def __init__(self, pins: frozenset[str]) -> None:
         self._pins = pins
         self.seen: Leaf | None = None
+        self.got: str | None = None
         self.accepted = False
 
     def __call__(
-        self, _connection: SSL.Connection, certificate: object, _error: int, depth: int, _ok: int
+        self,
+        _connection: SSL.Connection,
+        certificate: crypto.X509,
+        _error: int,
+        depth: int,
+        _ok: int,
     ) -> bool:
         if depth != 0:
             return True
-        der = certificate.to_cryptography().public_bytes(  # type: ignore[attr-defined]
-            serialization.Encoding.DER
-        )
-        leaf = read_leaf(der)
-        self.seen = leaf
+        der = crypto.dump_certificate(crypto.FILETYPE_ASN1, certificate)
+        try:
+            leaf = read_leaf(der)
+        except ValueError:
+            self.got = f"a certificate that cannot be read ({_fingerprint(der)})"
+            return False
+        self.seen, self.got = leaf, leaf.pin
         self.accepted = leaf.matches(self._pins)
         return self.accepted
 

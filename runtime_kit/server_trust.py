@@ -227,7 +227,7 @@ async def _secure(
             f"{origin.authority} could not be authenticated: {error.verify_message}; "
             "nothing was sent"
         ) from error
-    except (OSError, ssl.CertificateError) as error:
+    except (OSError, ValueError) as error:  # a name that is none is a ValueError
         sock.close()
         reason = getattr(error, "reason", None) or str(error) or type(error).__name__
         raise pinned_handshake.TlsFailed(

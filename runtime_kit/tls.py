@@ -32,8 +32,8 @@ class ClientNotTrusted(failures.NetworkFailure):
     kind: ClassVar[failures.Kind] = failures.Kind.PERMANENT
 
 
-def server_context(pem_file: Path) -> ssl.SSLContext:
-    """A server's context from one file with its private key and its certificate chain.
+def server_context(pem_file: Path, *, key: Path | None = None) -> ssl.SSLContext:
+    """A server's context from its certificate chain and its private key, in one file or in two.
 
     Raises:
         OSError: The file cannot be read, or does not hold a key and its certificate
@@ -42,19 +42,22 @@ def server_context(pem_file: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
-    context.load_cert_chain(pem_file)
+    context.load_cert_chain(pem_file, key)
     return context
 
 
-def mutual_server_context(pem_file: Path, *, anchors_pem: str) -> ssl.SSLContext:
+def mutual_server_context(
+    pem_file: Path, *, anchors_pem: str, key: Path | None = None
+) -> ssl.SSLContext:
     """A server that completes a handshake only with a client certified by one of the anchors.
 
-    The dates of the client's certificate are judged. What the certificate is for is judged
-    afterwards by ``check_client_certificate``.
+    Without an anchor every client is refused. The dates of the client's certificate are judged.
+    What the certificate is for is judged afterwards by ``check_client_certificate``.
     """
-    context = server_context(pem_file)
+    context = server_context(pem_file, key=key)
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=anchors_pem)
+    if anchors_pem:
+        context.load_verify_locations(cadata=anchors_pem)
     return context
 
 
@@ -99,12 +102,15 @@ def check_client_certificate(ssl_object: ssl.SSLObject | ssl.SSLSocket, *, uri: 
     from cryptography import x509  # noqa: PLC0415
     from cryptography.x509 import oid  # noqa: PLC0415
 
-    certificate = x509.load_der_x509_certificate(peer_leaf_der(ssl_object))
+    from runtime_kit import foreign_certificates  # noqa: PLC0415
+
+    der = peer_leaf_der(ssl_object)
     try:
-        extensions = certificate.extensions
-        usages = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        with foreign_certificates.translated():
+            extensions = x509.load_der_x509_certificate(der).extensions
+            usages = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+            names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     except (x509.ExtensionNotFound, ValueError) as error:
         raise ClientNotTrusted("The client's certificate does not say what it is for") from error
     if oid.ExtendedKeyUsageOID.CLIENT_AUTH not in usages:

@@ -11,10 +11,17 @@ def to_rfc3339(moment: datetime.datetime) -> str:
 
 
 def from_rfc3339(text: str) -> datetime.datetime:
-    """Reads a moment; raises `ValueError` when it has no zone or not this form."""
+    """Reads a moment; raises `ValueError` when it has no zone, not this form, or no UTC.
+
+    The first and the last day that can be written have offsets under which they lie outside of
+    what can be counted.
+    """
     if len(text) > _LONGEST:
         raise ValueError(f"A time is at most {_LONGEST} characters long.")
     moment = datetime.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"The time {text!r} needs a zone, as in 2026-01-31T12:00:00Z.")
-    return moment.astimezone(datetime.UTC)
+    try:
+        return moment.astimezone(datetime.UTC)
+    except OverflowError:
+        raise ValueError(f"The time {text!r} lies outside of the years 1 to 9999.") from None

@@ -8,6 +8,7 @@ for the present one; asking costs a comparison.
 import ssl
 
 from runtime_kit import clock as clock_kit
+from runtime_kit import tls
 from wire_protocol import ids, trust
 from worker_agent.settings import paths
 
@@ -53,12 +54,6 @@ class Anchors:
         return self._context
 
     def _make(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.num_tickets = 0
-        context.load_cert_chain(self._where.certificate, self._where.key)
-        context.verify_mode = ssl.CERT_REQUIRED  # without an anchor every client is refused
-        pem = "".join(self.certificates())
-        if pem:
-            context.load_verify_locations(cadata=pem)
-        return context
+        return tls.mutual_server_context(
+            self._where.certificate, key=self._where.key, anchors_pem="".join(self.certificates())
+        )

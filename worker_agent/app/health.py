@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from runtime_kit import clock as clock_kit
-from runtime_kit import tls
+from runtime_kit import foreign_certificates, tls
 from runtime_kit.http1 import messages
 from wire_protocol import health, product
 from worker_agent.app import anchors, logs
@@ -56,12 +56,13 @@ class HealthDoor:
             return False
         try:
             tls.check_client_certificate(request.tls, uri=self._trusted.client_uri())
-            client = x509.load_der_x509_certificate(tls.peer_leaf_der(request.tls))
+            with foreign_certificates.translated():
+                client = x509.load_der_x509_certificate(tls.peer_leaf_der(request.tls))
+                since, until = client.not_valid_before_utc, client.not_valid_after_utc
         except (tls.ClientNotTrusted, ValueError) as error:
             logs.warning(LOGGER, "A client was refused", peer=request.peer, reason=str(error))
             return False
-        now = self._clock.now()
-        if not client.not_valid_before_utc <= now <= client.not_valid_after_utc:
+        if not since <= self._clock.now() <= until:
             return False
         return request.tls.context is self._trusted.context() or self._is_still_issued(client)
 
@@ -69,8 +70,9 @@ class HealthDoor:
         """Whether a key valid now issued it: the connection is older than the present keys."""
         for pem in self._trusted.certificates():
             try:
-                client.verify_directly_issued_by(x509.load_pem_x509_certificate(pem.encode()))
-            except (ValueError, TypeError, InvalidSignature):
+                with foreign_certificates.translated():
+                    client.verify_directly_issued_by(x509.load_pem_x509_certificate(pem.encode()))
+            except (ValueError, InvalidSignature):
                 continue
             return True
         return False

@@ -7,10 +7,10 @@ node stands here, in which version. It closes with the join; what answers later 
 
 import contextlib
 import socket
-import ssl
 from collections.abc import AsyncIterator, Sequence
 
 from runtime_kit import clock as clock_kit
+from runtime_kit import tls
 from runtime_kit.http1 import limits, messages, server
 from wire_protocol import health, ids, product
 from worker_agent.settings import paths
@@ -28,10 +28,7 @@ async def answering(
     clock: clock_kit.Clock,
 ) -> AsyncIterator[None]:
     """Serves on the sockets inside the block and closes them at its end."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 0
-    context.load_cert_chain(where.certificate, where.key)
+    context = tls.server_context(where.certificate, key=where.key)
 
     async def answer(request: messages.Request) -> messages.Response:
         if request.method != "GET" or request.target != health.PATH.encode():

@@ -13,6 +13,7 @@ from typing import TypeVar
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from runtime_kit import foreign_certificates
 from runtime_kit import secret as secret_kit
 from wire_protocol import agent_url, enrollment_token, ids, join_token
 from wire_protocol import labels as label_kit
@@ -129,7 +130,8 @@ def _parse_ca(content: bytes) -> str:
     if len(content) > MAX_CA_BYTES:
         raise ValueError(f"a CA file has at most {MAX_CA_BYTES} bytes.")
     try:
-        authorities = x509.load_pem_x509_certificates(content)
+        with foreign_certificates.translated():
+            authorities = x509.load_pem_x509_certificates(content)
     except ValueError:
         authorities = []
     if not authorities:

@@ -10,11 +10,12 @@ import datetime
 import ipaddress
 from collections.abc import Sequence
 
-from cryptography import x509
+from cryptography import exceptions, x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
+from runtime_kit import foreign_certificates
 from wire_protocol import ids
 
 BACKDATED = datetime.timedelta(hours=1)
@@ -39,7 +40,7 @@ def parse_key(content: bytes) -> ec.EllipticCurvePrivateKey:
     """Reads a P-256 key; raises `ValueError` for anything else."""
     try:
         key = serialization.load_pem_private_key(content, password=None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
         raise ValueError("it is no PEM private key, or it was cut short") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ValueError("it holds a key of another kind than P-256")  # noqa: TRY004 - bad content
@@ -105,6 +106,10 @@ def names_of(node_id: ids.NodeId, *, addresses: Sequence[str]) -> x509.SubjectAl
 def parse_certificate(content: bytes) -> x509.Certificate:
     """Reads one PEM certificate; raises `ValueError` for anything else."""
     try:
-        return x509.load_pem_x509_certificate(content)
+        with foreign_certificates.translated():
+            certificate = x509.load_pem_x509_certificate(content)
+            certificate.public_key()
+            _ = certificate.extensions
+            return certificate
     except ValueError as error:
         raise ValueError("it is no PEM certificate, or it was cut short") from error
