@@ -1,16 +1,37 @@
 """Files that only their owner may read, written so that a crash leaves the old or the new one.
 
 Every file is created with its final mode (no moment in which others could read it), written
-aside, synced, renamed over the old one, and its folder synced. Known limit: a crash may leave a
-`.tmp-` file beside it; the next write of the same file removes it.
+aside under a `.tmp-` name of its own, synced, renamed over the old one, and its folder synced.
+A process that is killed leaves what it wrote aside; the next write of the same file, or `sweep`,
+removes it. Whose writer is still at work is told by the kernel: each holds a lock (`flock`) on what
+it writes aside, which ends with the process, so that two at once never take each other's. Known
+limit: the lock does not hold between machines that share a folder over a network.
 """
 
+import contextlib
+import fcntl
 import os
 import pathlib
+import re
 import stat
+from collections.abc import Callable, Iterator
+
+from runtime_kit import crash_points
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
+
+Reader = Callable[..., bytes]
+"""`read_private`, or `read_bounded` where lax modes are only to be told: `(path, max_bytes=)`."""
+
+ASIDE = crash_points.declare(
+    "private-file.aside", story="A file that must not be there yet is written, under another name."
+)
+LINKED = crash_points.declare(
+    "private-file.linked", story="That file has its name, and still the other one as well."
+)
+
+_ASIDE = re.compile(r"\.tmp-(.+?)(-[0-9a-f]{8})?", re.DOTALL)
 
 
 class FileTooLarge(Exception):
@@ -44,20 +65,8 @@ def write_private(path: pathlib.Path, content: bytes, *, mode: int = PRIVATE_FIL
 
     Raises `OSError` when the disk is full or not writable; the old file then stands unchanged.
     """
-    aside = path.with_name(f".tmp-{path.name}")
-    aside.unlink(missing_ok=True)
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    try:
-        try:
-            os.fchmod(descriptor, mode)
-            _write_all(descriptor, content)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with written_aside(path, content, mode=mode) as aside:
         aside.rename(path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
     sync_folder(path.parent)
 
 
@@ -65,27 +74,80 @@ def create_private(path: pathlib.Path, content: bytes, *, mode: int = PRIVATE_FI
     """Writes the file only if there is none yet; says whether it did.
 
     For keys: two processes that start at once end with one key, and a real key is never replaced.
+    A caller that finds the file in its place calls `sweep`: one killed between giving the file its
+    name and taking the other name away leaves both.
     """
-    aside = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-    aside.unlink(missing_ok=True)
-    write_private_plain(aside, content, mode=mode)
-    try:
-        os.link(aside, path)
-    except FileExistsError:
-        return False
-    finally:
-        aside.unlink(missing_ok=True)
+    with written_aside(path, content, mode=mode) as aside:
+        crash_points.reach(ASIDE)
+        try:
+            os.link(aside, path)
+        except FileExistsError:
+            return False
+        crash_points.reach(LINKED)
     sync_folder(path.parent)
     return True
 
 
-def write_private_plain(path: pathlib.Path, content: bytes, *, mode: int = PRIVATE_FILE) -> None:
-    """Creates and syncs a new file; raises `FileExistsError` if there is one."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+@contextlib.contextmanager
+def written_aside(
+    path: pathlib.Path, content: bytes, *, mode: int = PRIVATE_FILE
+) -> Iterator[pathlib.Path]:
+    """The content, whole and synced, beside `path` under a name of its own.
+
+    At the end of the block that name is gone. Leftovers of earlier writes are removed first, since
+    the room may be needed. Raises `OSError` when the disk is full or not writable.
+    """
+    sweep(path)
+    aside, descriptor = _open_aside(path, mode=mode)
     try:
         os.fchmod(descriptor, mode)
         _write_all(descriptor, content)
         os.fsync(descriptor)
+        yield aside
+    finally:
+        aside.unlink(missing_ok=True)
+        os.close(descriptor)  # and the lock with it, after the name is gone
+
+
+def sweep(path: pathlib.Path) -> None:
+    """Removes what writers of this file that are no more left aside. Never raises `OSError`.
+
+    What cannot be opened or removed here is left: it is another account's, or the folder read-only.
+    """
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            if aside_of(entry.name) == path.name:
+                with contextlib.suppress(OSError):
+                    _remove_if_left(entry.path)
+
+
+def aside_of(name: str) -> str | None:
+    """The name of the file that a `.tmp-` name was written for; None for any other name."""
+    found = _ASIDE.fullmatch(name)
+    return found[1] if found else None
+
+
+def _open_aside(path: pathlib.Path, *, mode: int) -> tuple[pathlib.Path, int]:
+    while True:
+        aside = path.with_name(f".tmp-{path.name}-{os.urandom(4).hex()}")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # waits for a sweeper at most
+            if os.fstat(descriptor).st_nlink:
+                return aside, descriptor
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # swept between its creation and its lock: once more
+
+
+def _remove_if_left(aside: str) -> None:
+    descriptor = os.open(aside, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(aside)  # noqa: PTH108 - a name from scandir
     finally:
         os.close(descriptor)
 

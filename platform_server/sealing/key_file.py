@@ -46,6 +46,11 @@ def create(path: pathlib.Path, key: envelope.KeyEncryptionKey) -> bool:
     return private_files.create_private(path, _content([key]))
 
 
+def sweep(path: pathlib.Path) -> None:
+    """Removes the copies of keys that an engine killed in the middle of a write left beside it."""
+    private_files.sweep(path)
+
+
 def replace(path: pathlib.Path, keys: Sequence[envelope.KeyEncryptionKey]) -> None:
     """Replaces the keys in one step; raises `Unusable` when the file cannot be written."""
     try:

@@ -32,6 +32,7 @@ async def open_keyring(
 
     Raises `WrongMasterKey` and `key_file.Unusable`; both are for the operator (exit code 6).
     """
+    key_file.sweep(path)
     keys = key_file.read(path)
     stored = await store.read(_check_row)
     made = False

@@ -38,6 +38,8 @@ REACHED_BY = {
     "engine.keys-open": Operation.START,
     "engine.built": Operation.START,
     "engine.serving": Operation.START,
+    "private-file.aside": Operation.START,
+    "private-file.linked": Operation.START,
     "master-key.made": Operation.START,
     "trust.before-commit": Operation.START,
     "store.before-commit": Operation.START,

@@ -6,15 +6,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from runtime_kit import crash_points
+from runtime_kit import crash_points, private_files
 from tests.support import imaginary_platform, machine, worker_command
 from worker_agent.app import status
-from worker_agent.enrollment import flow
+from worker_agent.enrollment import flow, preflight
 from worker_agent.identity import own, states
 from worker_agent.settings import paths, trust_file
 from worker_agent.trust import refresh
 
-JOIN_POINTS = sorted(name for name in crash_points.declared() if name.startswith("join."))
+JOIN_POINTS = sorted(
+    name for name in crash_points.declared() if name.startswith(("join.", "private-file."))
+)
 REFRESH_POINTS = sorted(name for name in crash_points.declared() if name.startswith("refresh."))
 
 
@@ -32,8 +34,9 @@ def where(tmp_path: pathlib.Path) -> paths.Paths:
 
 
 def test_the_points_cover_every_step() -> None:
-    assert {flow.ROOM_CHECKED, own.KEY_SAVED, flow.AGENT_SAVED} < set(JOIN_POINTS)
-    assert len(JOIN_POINTS) == 9
+    every = {preflight.PROBED, flow.ROOM_CHECKED, private_files.LINKED, own.KEY_SAVED}
+    assert every | {flow.AGENT_SAVED} < set(JOIN_POINTS)
+    assert len(JOIN_POINTS) == 12
     assert refresh.SAVED in REFRESH_POINTS
 
 
@@ -56,6 +59,8 @@ async def test_a_join_killed_at_the_point_finishes_when_repeated(
     (enrolled,) = platform.enrollments.values()
     assert enrolled.pin == after.pin
     assert status.read(where, now=platform.now).state is states.State.JOINED
+    left = [path.name for path in where.folder.rglob("*") if path.name.startswith(".tmp-")]
+    assert left == [], "what was written aside, key material perhaps, stays for ever"
 
 
 @pytest.mark.parametrize("point", REFRESH_POINTS)

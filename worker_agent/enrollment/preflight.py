@@ -2,20 +2,26 @@
 
 A full disk or a taken port found after the token was sent would leave a machine that is a node and
 cannot be one. Free space is asked of the file system and then proved by really writing, since
-quotas and thin volumes make the first answer a guess.
+quotas and thin volumes make the first answer a guess. What an interrupted proof left behind is ours
+and removed by the next.
 """
 
 import errno
 import os
 import pathlib
 
-from runtime_kit import private_files
+from runtime_kit import crash_points, private_files
 from worker_agent.settings import failures, paths
 
 NEEDED_BYTES = 2_097_152  # all files of a worker stay below 1.3 MB: twice, for the write aside
 NEEDED_FILES = 16
 PROBE_BYTES = 262_144
-_PROBE_NAME = ".tmp-space-probe"
+_PROBE_NAME = "space-probe"
+_OF_MOUNTS = "lost+found"  # stands in a fresh file system made for the data directory
+
+PROBED = crash_points.declare(
+    "join.room-probed", story="A probe of the disk's space is written and not yet removed."
+)
 
 
 def check_room(where: paths.Paths) -> None:
@@ -24,12 +30,8 @@ def check_room(where: paths.Paths) -> None:
         _check_foreign(where)
         private_files.ensure_private_folder(where.folder)
         _check_free(where.folder)
-        probe = where.folder / _PROBE_NAME
-        probe.unlink(missing_ok=True)
-        try:
-            private_files.write_private_plain(probe, os.urandom(PROBE_BYTES))
-        finally:
-            probe.unlink(missing_ok=True)
+        with private_files.written_aside(where.folder / _PROBE_NAME, os.urandom(PROBE_BYTES)):
+            crash_points.reach(PROBED)
     except OSError as error:
         raise cannot_write(where.folder, error=error) from error
 
@@ -64,8 +66,13 @@ def _check_foreign(where: paths.Paths) -> None:
     """Keeps a mistyped `--data-dir /tmp` from being made private to one account."""
     if not where.folder.is_dir():
         return
-    names = {path.name for path in where.folder.iterdir()}
-    own = {path.name for path in (*where.private_files(), where.identity, where.lock)}
+    own = {path.name for path in where.entries()}
+    left_aside = {*own, _PROBE_NAME}
+    names = {
+        path.name
+        for path in where.folder.iterdir()
+        if private_files.aside_of(path.name) not in left_aside and path.name != _OF_MOUNTS
+    }
     if names and names.isdisjoint(own):
         raise failures.Misuse(
             f"{where.folder} is not empty and no worker's data directory.",

@@ -61,9 +61,9 @@ class Found:
         return f"Found(state={self.state!r}, fault={self.fault!r})"
 
 
-def look(where: paths.Paths) -> Found:
+def look(where: paths.Paths, *, reader: private_files.Reader = private_files.read_private) -> Found:
     """What the identity folder holds: FRESH, KEYED, CERTIFIED or DAMAGED. Changes nothing."""
-    content, fault = _read(where.key)
+    content, fault = _read(where.key, reader=reader)
     if content is None:
         if fault is not None:
             return Found(state=states.State.DAMAGED, fault=fault)
@@ -79,7 +79,7 @@ def look(where: paths.Paths) -> Found:
         key = certificates.parse_key(content)
     except ValueError as error:
         return Found(state=states.State.DAMAGED, fault=f"{where.key} cannot be used: {error}.")
-    return _look_at_certificate(where, key=key)
+    return _look_at_certificate(where, key=key, reader=reader)
 
 
 def load(where: paths.Paths) -> Identity:
@@ -112,6 +112,7 @@ def ensure(
     state: states.State = found.state
     key = found.key
     private_files.ensure_private_folder(where.identity)
+    private_files.sweep(where.key)
     if key is None:
         if where.key.exists():  # empty, as `look` has seen
             where.key.unlink()
@@ -161,8 +162,10 @@ def damaged(found: Found, *, where: paths.Paths) -> failures.NeedsOperator:
     )
 
 
-def _look_at_certificate(where: paths.Paths, *, key: ec.EllipticCurvePrivateKey) -> Found:
-    content, fault = _read(where.certificate)
+def _look_at_certificate(
+    where: paths.Paths, *, key: ec.EllipticCurvePrivateKey, reader: private_files.Reader
+) -> Found:
+    content, fault = _read(where.certificate, reader=reader)
     if content is None or not content.strip():
         empty = f"{where.certificate} is empty." if content is not None else fault
         return Found(state=states.State.KEYED, key=key, fault=empty)
@@ -189,10 +192,10 @@ def _names(certificate: x509.Certificate) -> x509.SubjectAlternativeName | None:
         return None
 
 
-def _read(path: pathlib.Path) -> tuple[bytes | None, str | None]:
+def _read(path: pathlib.Path, *, reader: private_files.Reader) -> tuple[bytes | None, str | None]:
     """The content, or None and what is wrong; a missing file is None without a fault."""
     try:
-        return private_files.read_private(path, max_bytes=MAX_BYTES), None
+        return reader(path, max_bytes=MAX_BYTES), None
     except FileNotFoundError:
         return None, None
     except (private_files.LaxMode, private_files.FileTooLarge) as error:

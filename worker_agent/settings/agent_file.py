@@ -5,6 +5,7 @@ import datetime
 import enum
 import pathlib
 
+from runtime_kit import private_files
 from wire_protocol import agent_url, ids, labels, pins, times
 from worker_agent.settings import documents
 
@@ -45,9 +46,11 @@ class AgentFile:
         return str(agent_url.AgentUrl(host=self.addresses[0], port=self.port))
 
 
-def read(path: pathlib.Path) -> AgentFile | None:
+def read(
+    path: pathlib.Path, *, reader: private_files.Reader = private_files.read_private
+) -> AgentFile | None:
     """The file's content, or None on a machine that has not joined; raises `Damaged`."""
-    fields = documents.read(path)
+    fields = documents.read(path, reader=reader)
     if fields is None:
         return None
     try:

@@ -20,13 +20,16 @@ class Damaged(Exception):
     """A file of the worker cannot be used as it is; the message names the file and the fault."""
 
 
-def read(path: pathlib.Path) -> strict_json.Fields | None:
+def read(
+    path: pathlib.Path, *, reader: private_files.Reader = private_files.read_private
+) -> strict_json.Fields | None:
     """The fields of the document in the file, or None where there is no file.
 
-    Raises `Damaged` for a file that is there and not usable, lax modes included.
+    Raises `Damaged` for a file that is there and not usable, lax modes included, unless the
+    reader lets them pass.
     """
     try:
-        content = private_files.read_private(path, max_bytes=MAX_BYTES)
+        content = reader(path, max_bytes=MAX_BYTES)
     except FileNotFoundError:
         return None
     except (private_files.LaxMode, private_files.FileTooLarge) as error:

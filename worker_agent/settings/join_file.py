@@ -9,6 +9,7 @@ import datetime
 import enum
 import pathlib
 
+from runtime_kit import private_files
 from wire_protocol import ids, pins, times
 from worker_agent.settings import documents
 
@@ -52,9 +53,11 @@ class JoinFile:
     joined_at: datetime.datetime
 
 
-def read(path: pathlib.Path) -> JoinFile | None:
+def read(
+    path: pathlib.Path, *, reader: private_files.Reader = private_files.read_private
+) -> JoinFile | None:
     """The file's content, or None on a machine that has not joined; raises `Damaged`."""
-    fields = documents.read(path)
+    fields = documents.read(path, reader=reader)
     if fields is None:
         return None
     try:

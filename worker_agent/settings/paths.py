@@ -9,9 +9,13 @@ joined.
 import dataclasses
 import os
 import pathlib
+import stat
 from collections.abc import Mapping
 
+from worker_agent.settings import failures
+
 SYSTEM_FOLDER = pathlib.Path("/var/lib/enlist/worker")
+_HINT = "Name a folder with --data-dir."
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,10 @@ class Paths:
         """The files whose modes must be 0600."""
         return (self.key, self.certificate, self.trust, self.join, self.agent)
 
+    def entries(self) -> tuple[pathlib.Path, ...]:
+        """What may stand in the folder itself."""
+        return (self.identity, self.trust, self.join, self.agent, self.lock, self.agent_lock)
+
 
 def default_folder(environment: Mapping[str, str], *, uid: int) -> pathlib.Path:
     """The data directory without `--data-dir`: the system's for root, the user's own otherwise."""
@@ -78,7 +86,26 @@ def default_folder(environment: Mapping[str, str], *, uid: int) -> pathlib.Path:
 def resolve(
     given: str | os.PathLike[str] | None, *, environment: Mapping[str, str], uid: int
 ) -> Paths:
-    """The paths for a command, from its flag, else from `ENLIST_DATA_DIR`, else the default."""
+    """The paths for a command, from its flag, else from `ENLIST_DATA_DIR`, else the default.
+
+    Raises `Misuse` for a path at which no folder can be.
+    """
     chosen = given or environment.get("ENLIST_DATA_DIR") or None
     folder = pathlib.Path(chosen) if chosen else default_folder(environment, uid=uid)
-    return Paths(folder=folder.expanduser().absolute())
+    where = Paths(folder=folder.expanduser().absolute())
+    _require_folder(where.folder)
+    return where
+
+
+def _require_folder(folder: pathlib.Path) -> None:
+    """One that is not there yet is fine, and so is one that only another account may see."""
+    try:
+        is_folder = stat.S_ISDIR(folder.stat().st_mode)
+    except (FileNotFoundError, PermissionError):
+        return
+    except OSError as error:
+        raise failures.Misuse(
+            f"{folder} cannot be a data directory: {error.strerror}.", hint=_HINT
+        ) from error
+    if not is_folder:
+        raise failures.Misuse(f"{folder} is no folder, so no data directory.", hint=_HINT)

@@ -7,13 +7,16 @@ with itself. It is replaced in one step; after a crash it holds the old set or t
 import base64
 import pathlib
 
+from runtime_kit import private_files
 from wire_protocol import statements, strict_json, trust
 from worker_agent.settings import documents
 
 
-def read(path: pathlib.Path) -> trust.Held | None:
+def read(
+    path: pathlib.Path, *, reader: private_files.Reader = private_files.read_private
+) -> trust.Held | None:
     """The held set, or None where there is none yet; raises `Damaged`."""
-    fields = documents.read(path)
+    fields = documents.read(path, reader=reader)
     if fields is None:
         return None
     try:

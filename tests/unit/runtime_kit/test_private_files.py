@@ -1,5 +1,6 @@
 """Private files: final mode from the first byte, old or new content, nothing between (G14)."""
 
+import fcntl
 import os
 import pathlib
 import stat
@@ -71,6 +72,67 @@ def test_a_key_that_is_there_is_never_replaced(tmp_path: pathlib.Path) -> None:
     assert not private_files.create_private(tmp_path / "key", b"second")
     assert (tmp_path / "key").read_bytes() == b"first"
     assert names(tmp_path) == ["key"]
+
+
+WRITES = [private_files.write_private, private_files.create_private]
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("left", [".tmp-key", ".tmp-key-0123abcd"])
+def test_what_a_killed_writer_left_aside_is_removed_by_the_next_write(
+    write: Callable[[pathlib.Path, bytes], object], left: str, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / left).write_bytes(b"half a key")
+    write(tmp_path / "key", b"whole")
+    assert names(tmp_path) == ["key"]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_what_another_writer_is_at_work_on_is_left_to_it(
+    write: Callable[[pathlib.Path, bytes], object], tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "key"
+    with private_files.written_aside(path, b"by the other") as aside:
+        write(path, b"by this one")
+        assert aside.read_bytes() == b"by the other"
+    assert names(tmp_path) == ["key"]
+
+
+def test_a_writer_whose_file_was_swept_before_it_held_its_lock_starts_over(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_lock = fcntl.flock
+    swept: list[pathlib.Path] = []
+
+    def late(descriptor: int, how: int) -> None:
+        if not swept:
+            swept.extend(tmp_path.iterdir())
+            swept[0].unlink()
+        real_lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    private_files.write_private(tmp_path / "key", b"whole")
+    assert len(swept) == 1
+    assert (tmp_path / "key").read_bytes() == b"whole"
+    assert names(tmp_path) == ["key"]
+
+
+def test_the_second_name_of_a_key_whose_maker_was_killed_is_swept(tmp_path: pathlib.Path) -> None:
+    private_files.create_private(tmp_path / "key", b"real")
+    (tmp_path / ".tmp-key-0123abcd").hardlink_to(tmp_path / "key")
+    private_files.sweep(tmp_path / "key")
+    assert names(tmp_path) == ["key"]
+    assert (tmp_path / "key").read_bytes() == b"real"
+
+
+def test_sweeping_takes_nothing_that_is_another_files(tmp_path: pathlib.Path) -> None:
+    others = [".tmp-other", ".tmp-key.old", "key", "key-0123abcd", ".tmp-"]
+    for name in others:
+        (tmp_path / name).touch()
+    (tmp_path / ".tmp-key-89abcdef").mkdir()
+    private_files.sweep(tmp_path / "key")
+    assert names(tmp_path) == sorted([*others, ".tmp-key-89abcdef"])
+    private_files.sweep(tmp_path / "nowhere" / "key")
 
 
 def test_a_file_that_others_can_read_is_refused_with_the_command(tmp_path: pathlib.Path) -> None:
