@@ -98,7 +98,10 @@ def join(
       END
     """  # noqa: D301 - click reads the backspace
     where = _paths()
-    found = stored.read(where)
+    if not check and os.path.lexists(where.agent):  # joined: what is closed can be read and binds
+        modes.tighten(where, warn=_warn)
+    reader = private_files.read_bounded if check else private_files.read_private
+    found = stored.read(where, reader=reader)
     given = wish.Given(
         join_token=_join_token(join_token, join_token_file),
         platform_url=platform_url,
@@ -110,7 +113,7 @@ def join(
         port=port,
         labels=labels,
     )
-    if given.join_token is None and given.enrollment_token is None and found.agent is None:
+    if given.join_token is None and given.enrollment_token is None and not found.has_joined:
         given = _with_prompted_token(given)
     decided = plan.decide(wish.parse(given), stored=found)
     if check:
@@ -119,7 +122,6 @@ def join(
     for fault in found.faults:
         _warn(fault)
     if isinstance(decided, plan.AlreadyJoined):
-        modes.tighten(where, warn=_warn)
         _show(outcome.of_earlier(decided, held=found.held, where=where))
         return
     around = surroundings.Surroundings(

@@ -5,6 +5,7 @@ the proxy of the environment, with no redirect followed. The token, where there 
 the body of a request that is written only after the other end has been proved.
 """
 
+import asyncio
 import dataclasses
 import datetime
 import email.utils
@@ -12,11 +13,16 @@ import os
 from collections.abc import Callable, Mapping
 
 from runtime_kit import clock as clock_kit
-from runtime_kit import pinned_handshake, server_trust
+from runtime_kit import failures, pinned_handshake, server_trust
 from runtime_kit.http1 import client
 
 OPEN_SECONDS = 15.0
 ANSWER_SECONDS = 20.0  # the Platform dials a listening Agent for 3 s before it answers
+PATIENCE_SECONDS = 25.0  # for all tries of one command: a clean refusal is owed within 30
+
+
+class Silent(failures.NetworkFailure):
+    """The time for everything together is over; trying again later may help."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +56,40 @@ async def ask(
     question: Question,
     trust: server_trust.ServerTrust | None,
     clock: clock_kit.Clock,
+    within_s: float,
     environment: Mapping[str, str] = os.environ,
     on_proved: Callable[[pinned_handshake.Leaf], None] = _nothing,
 ) -> Answer:
     """Asks and returns whatever was answered, a refusal or a redirect included.
 
-    Without `trust` the other end is not proved: for the empty trust question alone.
+    Without `trust` the other end is not proved: for the empty trust question alone. `within_s` is
+    what is left of the caller's patience; each step has a limit of its own as well.
 
     Raises `runtime_kit.failures.NetworkFailure`, whose kind says whether trying again may help.
     """
+    try:
+        async with asyncio.timeout(within_s):
+            return await _ask(
+                url,
+                question=question,
+                trust=trust,
+                clock=clock,
+                environment=environment,
+                on_proved=on_proved,
+            )
+    except TimeoutError as error:
+        raise Silent(f"{url} did not answer in time") from error
+
+
+async def _ask(
+    url: str,
+    *,
+    question: Question,
+    trust: server_trust.ServerTrust | None,
+    clock: clock_kit.Clock,
+    environment: Mapping[str, str],
+    on_proved: Callable[[pinned_handshake.Leaf], None],
+) -> Answer:
     if trust is None:
         opened = await server_trust.open_unauthenticated(
             url, timeout_s=OPEN_SECONDS, environment=environment
@@ -100,8 +131,8 @@ def _ahead(date: str | None, *, now: datetime.datetime) -> datetime.timedelta | 
         return None
     try:
         theirs = email.utils.parsedate_to_datetime(date)
-    except ValueError:
+        if theirs.tzinfo is None:
+            theirs = theirs.replace(tzinfo=datetime.UTC)
+        return now - theirs.astimezone(datetime.UTC)
+    except (ValueError, OverflowError):  # a stranger may write any number into it
         return None
-    if theirs.tzinfo is None:
-        theirs = theirs.replace(tzinfo=datetime.UTC)
-    return now - theirs

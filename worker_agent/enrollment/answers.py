@@ -1,7 +1,9 @@
 """Judges the answer to an enroll request. Pure: bytes in, verdict out.
 
 The first trust set rests on the authenticated connection, and on the join token's key ids where it
-names any. The generation and everything else count only if the answer is for this very node.
+names any. A machine that holds one believes what leads on from it and nothing else (rule 6),
+whatever a join token says: its key ids are public. The generation and everything else count only if
+the answer is for this very node.
 """
 
 import dataclasses
@@ -10,7 +12,7 @@ from typing import Final
 
 from wire_protocol import ids, pins, statements, strict_json, trust
 from worker_agent.enrollment import plan
-from worker_agent.settings import failures
+from worker_agent.settings import failures, paths
 
 MAX_BYTES: Final = statements.MAX_ANSWER_BYTES
 _MOST_PINS = 16
@@ -29,11 +31,13 @@ class Accepted:
     reachable_reason: str | None
 
 
-def judge(body: bytes, *, planned: plan.Join, now: datetime.datetime) -> Accepted:
+def judge(
+    body: bytes, *, planned: plan.Join, where: paths.Paths, now: datetime.datetime
+) -> Accepted:
     """Reads the body of a 200 or 201.
 
-    Raises `Fault` when it is no enroll answer, `NeedsOperator` when its trust set may not be
-    believed, and `Conflict` when it is another Platform's than the one this machine belongs to.
+    Raises `Fault` when it is no enroll answer, and `NeedsOperator` when its trust set may not be
+    believed.
     """
     try:
         fields = strict_json.read(body, what="answer", most=MAX_BYTES)
@@ -47,7 +51,7 @@ def judge(body: bytes, *, planned: plan.Join, now: datetime.datetime) -> Accepte
         answer = statements.parse_answer(body)
         accepted = Accepted(
             generation=fields.integer("generation"),
-            held=_trust_set(answer, planned=planned, now=now),
+            held=_trust_set(answer, planned=planned, where=where, now=now),
             gateway_url=fields.text("gateway_url") if fields.has("gateway_url") else None,
             gateway_pins=tuple(
                 pins.parse_pin(text) for text in fields.texts("gateway_pins", most=_MOST_PINS)
@@ -67,36 +71,30 @@ def judge(body: bytes, *, planned: plan.Join, now: datetime.datetime) -> Accepte
 
 
 def _trust_set(
-    answer: statements.TrustAnswer, *, planned: plan.Join, now: datetime.datetime
-) -> trust.Held:
-    try:
-        if planned.held is None:
-            return trust.accept_first(answer, trust_key_ids=planned.trust_key_ids)
-        return _next_set(answer, held=planned.held, planned=planned, now=now)
-    except trust.Refused as error:
-        raise failures.NeedsOperator(
-            f"The Platform's trust set is not believed: {error}",
-            hint=f"Nothing was written. Run: enlist nodes enroll-token {planned.node_id} --replace",
-        ) from error
-
-
-def _next_set(
     answer: statements.TrustAnswer,
     *,
-    held: trust.Held,
     planned: plan.Join,
+    where: paths.Paths,
     now: datetime.datetime,
 ) -> trust.Held:
-    """On a machine that has joined before, the held keys judge, or else the new join token's."""
+    """The first set by the connection and the join token's key ids, any later one by held keys."""
+    if planned.held is None:
+        try:
+            return trust.accept_first(answer, trust_key_ids=planned.trust_key_ids)
+        except trust.Refused as error:
+            raise failures.NeedsOperator(
+                f"The Platform's trust set is not believed: {error}",
+                hint="Nothing was written. Run: enlist nodes enroll-token "
+                f"{planned.node_id} --replace",
+            ) from error
     try:
-        return trust.accept(held, answer, now=now)
-    except trust.Refused:
-        if not planned.trust_key_ids:
-            raise
-        offered = trust.accept_first(answer, trust_key_ids=planned.trust_key_ids)
-        if offered.statement.platform_id != held.statement.platform_id:
-            raise failures.Conflict(
-                f"{planned.url} is another Platform than the one this machine joined.",
-                hint="Nothing was changed. To give up the old join, move its data directory away.",
-            ) from None
-        return offered
+        return trust.accept(planned.held, answer, now=now)
+    except trust.Refused as error:
+        raise failures.NeedsOperator(
+            "The Platform's trust set is not believed, because the one that this machine holds "
+            f"does not lead to it: {error} Either {planned.url} is not the Platform that this "
+            "machine joined, or that was rebuilt, or this machine was away for long.",
+            hint="Nothing was written. Catch up first: enlist worker refresh-trust. If that is not "
+            "believed either, and this machine is to join anew, move its data directory away on "
+            f"purpose: mv {where.folder} {where.folder}.old",
+        ) from error

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from runtime_kit import private_files
 from wire_protocol import ids
 from worker_agent.door import port
 from worker_agent.enrollment import plan, preflight
@@ -41,7 +42,7 @@ async def check(decided: plan.Join | plan.AlreadyJoined, *, where: paths.Paths) 
             node_id=decided.agent.node_id, platform_url=decided.join.platform_url, changes=()
         )
     preflight.look_for_room(where)
-    found = own.look(where)
+    found = own.look(where, reader=private_files.read_bounded)  # a join would close lax files
     if found.state is states.State.DAMAGED:
         raise own.damaged(found, where=where)
     changes = []

@@ -63,7 +63,9 @@ async def join(
         async with _port_held(planned, identity=identity, where=where, around=around):
             crash_points.reach(PORT_HELD)
             answer = await question.enroll(planned, identity=identity, around=around)
-            accepted = answers.judge(answer.body, planned=planned, now=around.clock.now())
+            accepted = answers.judge(
+                answer.body, planned=planned, where=where, now=around.clock.now()
+            )
             return _write(accepted, answer=answer, planned=planned, where=where, around=around)
 
 

@@ -90,8 +90,9 @@ def warnings_of(done: Outcome) -> tuple[str, ...]:
         told.append(
             "Without --address this machine dials out, and this release of Enlist has no gateway "
             f"for that yet: node {done.agent.node_id} stays `enrolled` until a release with the "
-            "gateway. To have it ready now, join with --address, the address at which the "
-            "Platform reaches this machine."
+            "gateway. To have it ready now, take a new token on the Platform (enlist nodes "
+            f"enroll-token {done.agent.node_id} --replace) and join again with --address, the "
+            "address at which the Platform reaches this machine."
         )
     if done.reachable is False:
         reason = f" ({done.reachable_reason})" if done.reachable_reason else ""

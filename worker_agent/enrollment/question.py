@@ -1,7 +1,8 @@
 """Sends the enroll request until it is answered, for a bounded time.
 
 A lost answer is not a special case: the same request with the same key and token gets the same
-answer. Transient faults are tried again with full jitter for at most `PATIENCE_SECONDS`; then the
+answer. Transient faults are tried again with full jitter for at most `platform.PATIENCE_SECONDS`,
+of which each try gets what is left, since a network that swallows everything says nothing; then the
 command ends with 75, and whoever called it (a person, a first-boot unit) decides about more.
 """
 
@@ -23,7 +24,6 @@ ANSWERED = crash_points.declare(
     "join.answered", story="The Platform has enrolled the machine; nothing is written yet."
 )
 
-PATIENCE_SECONDS = 25.0  # a clean refusal is owed within 30
 SCHEDULE = retry.Schedule(first_seconds=1.0, cap_seconds=8.0)
 NOTABLE_OFFSET = datetime.timedelta(seconds=5)  # below, the Date header's own second disturbs
 
@@ -36,12 +36,13 @@ async def enroll(
     started = around.clock.monotonic()
     for tries, wait in enumerate(SCHEDULE.waits(chance=around.chance), start=1):
         try:
-            return await _try(planned, body=body, around=around)
+            left = platform.PATIENCE_SECONDS - (around.clock.monotonic() - started)
+            return await _try(planned, body=body, around=around, within_s=left)
         except failures.Temporary as failure:
             asked = failure.retry_after if isinstance(failure, TryLater) else None
             owed = max(wait, asked or 0.0)
             spent = around.clock.monotonic() - started
-            if spent + owed > PATIENCE_SECONDS:
+            if spent + owed >= platform.PATIENCE_SECONDS:
                 raise failures.Temporary(
                     f"{failure.message} Gave up after {tries} "
                     f"{'try' if tries == 1 else 'tries'} in {spent:.0f} s.",
@@ -68,7 +69,7 @@ def request_body(planned: plan.Join, *, identity: own.Identity) -> bytes:
 
 
 async def _try(
-    planned: plan.Join, *, body: bytes, around: surroundings.Surroundings
+    planned: plan.Join, *, body: bytes, around: surroundings.Surroundings, within_s: float
 ) -> platform.Answer:
     question = platform.Question(path=product.ENROLL_PATH, body=body, max_bytes=answers.MAX_BYTES)
     trust = server_trust.ServerTrust(
@@ -85,6 +86,7 @@ async def _try(
             question=question,
             trust=trust,
             clock=around.clock,
+            within_s=within_s,
             environment=around.environment,
             on_proved=on_proved,
         )

@@ -2,19 +2,19 @@
 
 A file that is there but damaged counts as missing, with the fault kept for a warning: the same
 command with the same token writes it again. What can be read still binds the machine to its
-Platform and node.
+Platform and node: it has joined where `agent.json` stands, whether or not that can be read.
 """
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from runtime_kit import private_files
 from wire_protocol import trust
 from worker_agent.identity import own, states
 from worker_agent.settings import agent_file, documents, join_file, paths, trust_file
 
-_Content = TypeVar("_Content")
+_Content_co = TypeVar("_Content_co", covariant=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,16 @@ class Stored:
     """The three files of a join, each None where it is missing or damaged, and the identity."""
 
     agent: agent_file.AgentFile | None = None
+    agent_is_damaged: bool = False
     join: join_file.JoinFile | None = None
     held: trust.Held | None = None
     has_identity: bool = False
     faults: tuple[str, ...] = ()
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether the last file of a join stands; before that nothing binds the machine."""
+        return self.agent is not None or self.agent_is_damaged
 
     @property
     def is_whole(self) -> bool:
@@ -34,15 +40,30 @@ class Stored:
         return self.has_identity and all(one is not None for one in files)
 
 
-def read(where: paths.Paths) -> Stored:
-    """Reads the three files and looks at the identity; what is damaged is told in `faults`."""
+class _Read(Protocol[_Content_co]):
+    """Reads one of the files; raises `Damaged`."""
+
+    def __call__(
+        self, path: pathlib.Path, *, reader: private_files.Reader
+    ) -> _Content_co | None: ...
+
+
+def read(
+    where: paths.Paths, *, reader: private_files.Reader = private_files.read_private
+) -> Stored:
+    """Reads the three files and looks at the identity; what is damaged is told in `faults`.
+
+    A check, which may not close lax files first, reads them as they are with `read_bounded`.
+    """
     faults: list[str] = []
-    found = own.look(where)
-    agent = _read(agent_file.read, where.agent, faults=faults)
-    join = _read(join_file.read, where.join, faults=faults)
-    held = _read(trust_file.read, where.trust, faults=faults)
+    found = own.look(where, reader=reader)
+    agent = _read(agent_file.read, where.agent, reader=reader, faults=faults)
+    agent_is_damaged = bool(faults)
+    join = _read(join_file.read, where.join, reader=reader, faults=faults)
+    held = _read(trust_file.read, where.trust, reader=reader, faults=faults)
     return Stored(
         agent=agent,
+        agent_is_damaged=agent_is_damaged,
         join=join,
         held=held,
         has_identity=found.state is states.State.CERTIFIED,
@@ -51,10 +72,14 @@ def read(where: paths.Paths) -> Stored:
 
 
 def _read(
-    reader: Callable[[pathlib.Path], _Content | None], path: pathlib.Path, *, faults: list[str]
-) -> _Content | None:
+    read_file: _Read[_Content_co],
+    path: pathlib.Path,
+    *,
+    reader: private_files.Reader,
+    faults: list[str],
+) -> _Content_co | None:
     try:
-        return reader(path)
+        return read_file(path, reader=reader)
     except documents.Damaged as error:
         faults.append(str(error))
         return None

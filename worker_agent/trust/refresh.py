@@ -146,13 +146,25 @@ async def _each(
     warn: Callable[[str], None],
     environment: Mapping[str, str],
 ) -> Refreshed:
-    """Asks one address after the other; the first failure is the one that is told."""
+    """Asks one address after the other; the first failure is the one that is told.
+
+    A silent address gets no more than its share of the time, so that the next is asked as well.
+    """
     join, held = load(where)
+    urls = addresses(join, held)
+    started = clock.monotonic()
     first_failure: failures.Failure | None = None
-    for url in addresses(join, held):
+    for asked, url in enumerate(urls):
+        left = platform.PATIENCE_SECONDS - (clock.monotonic() - started)
         try:
             answer, matched = await _ask(
-                url, join=join, held=held, clock=clock, warn=warn, environment=environment
+                url,
+                join=join,
+                held=held,
+                clock=clock,
+                within_s=left / (len(urls) - asked),
+                warn=warn,
+                environment=environment,
             )
             return await then(_Answered(answer=answer, matched=matched, url=url))
         except failures.Failure as failure:
@@ -186,6 +198,7 @@ async def _ask(
     join: join_file.JoinFile,
     held: verdicts.Held,
     clock: clock_kit.Clock,
+    within_s: float,
     warn: Callable[[str], None],
     environment: Mapping[str, str],
 ) -> tuple[statements.TrustAnswer, bool]:
@@ -194,17 +207,28 @@ async def _ask(
         path=product.TRUST_PATH, body=b"{}", max_bytes=statements.MAX_ANSWER_BYTES
     )
     matched = True
+    started = clock.monotonic()
     crash_points.reach(ASKED)
     try:
         try:
             answer = await platform.ask(
-                url, question=question, trust=trust, clock=clock, environment=environment
+                url,
+                question=question,
+                trust=trust,
+                clock=clock,
+                within_s=within_s,
+                environment=environment,
             )
         except pinned_handshake.PinMismatch as error:
             warn(f"{error}. The trust set is asked for all the same, and believed by signature.")
             matched = False
             answer = await platform.ask(
-                url, question=question, trust=None, clock=clock, environment=environment
+                url,
+                question=question,
+                trust=None,
+                clock=clock,
+                within_s=within_s - (clock.monotonic() - started),
+                environment=environment,
             )
     except network.NetworkFailure as error:
         hint = "The trust set is kept. Compare the Platform's pins: enlist nodes platform"

@@ -7,10 +7,11 @@ import pathlib
 
 import pytest
 
+from runtime_kit import private_files
 from tests.support import held_sets
 from wire_protocol import ids, pins
 from worker_agent.enrollment import stored
-from worker_agent.settings import agent_file, documents, join_file, paths, trust_file
+from worker_agent.settings import agent_file, documents, failures, join_file, paths, trust_file
 
 NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
 PIN = pins.Pin("sha256:" + "ab" * 32)
@@ -87,6 +88,21 @@ def test_damage_is_told_and_names_the_file(where: paths.Paths, case: str) -> Non
     found = stored.read(where)
     assert (found.agent, found.join, found.held) == (None, None, None)
     assert len(found.faults) == 3
+    assert found.has_joined, "damage is not an unfinished join"
+
+
+def test_without_an_agent_file_the_machine_has_not_joined(where: paths.Paths) -> None:
+    join_file.write(where.join, JOIN)
+    found = stored.read(where)
+    assert (found.has_joined, found.join, found.faults) == (False, JOIN, ())
+
+
+def test_a_check_reads_lax_files_as_they_are(where: paths.Paths) -> None:
+    agent_file.write(where.agent, AGENT)
+    where.agent.chmod(0o644)
+    assert stored.read(where, reader=private_files.read_bounded).agent == AGENT
+    lax = stored.read(where)
+    assert (lax.agent, lax.has_joined) == (None, True)
 
 
 @pytest.mark.parametrize("field", ["node_id", "connectivity", "port", "joined_at", "gateway_pins"])
@@ -143,3 +159,12 @@ def test_the_data_directory_comes_from_flag_environment_and_account(
 ) -> None:
     found = paths.resolve(given, environment=environment, uid=uid)
     assert str(found.folder) == folder
+
+
+@pytest.mark.parametrize("below", ["", "/below"])
+def test_a_file_in_the_place_of_the_data_directory_is_misuse(
+    tmp_path: pathlib.Path, below: str
+) -> None:
+    (tmp_path / "hostname").touch()
+    with pytest.raises(failures.Misuse, match="data directory"):
+        paths.resolve(f"{tmp_path}/hostname{below}", environment={}, uid=0)

@@ -127,10 +127,19 @@ CA = certificates.issue(authority=True, names=()).pem.encode()
 FOREIGN = dataclasses.replace(
     JOIN_TOKEN, url="https://q.example:8444", trust_key_ids=(held_sets.Key().public.key_id,)
 )
+FRESH = enrollment_token.new()
 CONFLICTS: dict[str, tuple[wish.Given, str]] = {
     "another node": (given(node_id="web-2"), "it is node web-1, not web-2"),
     "another Platform": (given(platform_url="https://q.example"), "not https://q.example"),
     "another Platform's join token": (given(token=FOREIGN), "not https://q.example:8444"),
+    "a join token for elsewhere that names a trust key held here, whose id is public": (
+        given(token=dataclasses.replace(JOIN_TOKEN, url="https://q.example:8444", token=FRESH)),
+        "its Platform is https://p.example:8444, not https://q.example:8444",
+    ),
+    "a join token with other pins that names a trust key held here": (
+        given(token=dataclasses.replace(JOIN_TOKEN, pins=(OTHER_PIN,), token=FRESH)),
+        OTHER_PIN,
+    ),
     "another fingerprint": (given(fingerprints=(OTHER_PIN,)), OTHER_PIN),
     "another address": (given(addresses=("192.0.2.8",)), "192.0.2.8"),
     "another port": (given(port=9443), "--port is 9443, stored is 8443"),
@@ -154,12 +163,34 @@ def test_every_difference_is_named_at_once() -> None:
 
 
 def test_a_new_token_on_a_joined_machine_enrolls_again_with_the_stored_values() -> None:
-    fresh = dataclasses.replace(JOIN_TOKEN, token=enrollment_token.new(), pins=(OTHER_PIN,))
+    fresh = dataclasses.replace(JOIN_TOKEN, token=FRESH, pins=(OTHER_PIN, held_sets.PIN))
     found = decided(given(token=fresh), on=JOINED)
     assert isinstance(found, plan.Join)
     assert (found.addresses, found.labels) == (("192.0.2.7",), {"rack": "b4"})
-    assert found.pins == (OTHER_PIN,), "the Platform's TLS key may have changed"
+    assert found.pins == (OTHER_PIN, held_sets.PIN), "the Platform's TLS key may be changing"
     assert found.held is HELD
+
+
+def test_where_the_pins_alone_differ_the_trust_set_is_to_be_fetched_first() -> None:
+    fresh = dataclasses.replace(JOIN_TOKEN, token=FRESH, pins=(OTHER_PIN,))
+    with pytest.raises(failures.Conflict) as raised:
+        decided(given(token=fresh), on=JOINED)
+    assert str(raised.value).endswith("enlist worker refresh-trust")
+    elsewhere = dataclasses.replace(fresh, url="https://q.example:8444")
+    with pytest.raises(failures.Conflict) as raised:
+        decided(given(token=elsewhere), on=JOINED)
+    assert "refresh-trust" not in str(raised.value)
+
+
+@pytest.mark.parametrize("mode", [join_file.Mode.CA_FILE, join_file.Mode.PUBLIC_ROOTS])
+def test_a_new_token_of_the_same_platform_does_not_change_how_it_is_known(
+    mode: join_file.Mode,
+) -> None:
+    without_pins = dataclasses.replace(JOIN, mode=mode, pins=(), given_pins=())
+    fresh = dataclasses.replace(JOIN_TOKEN, token=FRESH, pins=(held_sets.PIN,))
+    found = decided(given(token=fresh), on=dataclasses.replace(JOINED, join=without_pins))
+    assert isinstance(found, plan.Join)
+    assert (found.mode, found.pins) == (mode, ())
 
 
 @pytest.mark.parametrize("missing", ["join", "held", "has_identity"])
@@ -175,6 +206,32 @@ def test_a_lost_file_is_repaired_by_the_same_token(missing: str) -> None:
 def test_a_lost_file_without_a_token_asks_for_one() -> None:
     with pytest.raises(failures.NeedsOperator, match="enlist nodes enroll-token web-1 --replace"):
         decided(given(), on=dataclasses.replace(JOINED, held=None))
+
+
+DAMAGED = dataclasses.replace(JOINED, agent=None, agent_is_damaged=True)
+BOUND: dict[str, wish.Given] = {
+    "another Platform": given(token=FOREIGN, addresses=("192.0.2.7",)),
+    "another node": given(token=dataclasses.replace(JOIN_TOKEN, node_id=ids.NodeId("web-2"))),
+    "other pins": given(token=dataclasses.replace(JOIN_TOKEN, pins=(OTHER_PIN,))),
+}
+
+
+@pytest.mark.parametrize("case", BOUND)
+def test_a_damaged_agent_file_does_not_unbind_the_machine_for(case: str) -> None:
+    with pytest.raises(failures.Conflict):
+        decided(BOUND[case], on=DAMAGED)
+
+
+def test_a_damaged_agent_file_is_repaired_by_the_same_token_and_the_held_keys_still_judge() -> None:
+    found = decided(given(token=JOIN_TOKEN, addresses=("192.0.2.7",)), on=DAMAGED)
+    assert isinstance(found, plan.Join)
+    assert (found.agent_origin, found.held) == ("https://192.0.2.7:8443", HELD)
+
+
+def test_a_repair_keeps_the_stored_way_in_where_no_flag_says_it_again() -> None:
+    found = decided(given(token=JOIN_TOKEN), on=dataclasses.replace(JOINED, join=None))
+    assert isinstance(found, plan.Join)
+    assert (found.agent_origin, found.labels) == ("https://192.0.2.7:8443", {"rack": "b4"})
 
 
 def test_an_unfinished_join_binds_nobody() -> None:
