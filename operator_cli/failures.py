@@ -7,9 +7,10 @@ whose report (a traceback, no values) lies in a private file. Not for: deciding 
 
 import os
 import traceback
-from pathlib import Path
 
 import click
+
+from runtime_kit import reports
 
 OUR_FAULT = 1
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -31,32 +32,6 @@ def tell(error: BaseException, *, debug: bool) -> int:
     if isinstance(code, int):
         click.echo(f"Error: {error}", err=True)
         return int(code)
-    return _fault_of_ours(error)
-
-
-def _fault_of_ours(error: BaseException) -> int:
-    report_id = os.urandom(6).hex()
-    place = _write_report(report_id, error)
-    where = f" The report is in {place}." if place else ""
-    click.echo(
-        f"Error: A fault of ours ({type(error).__name__}), report {report_id}.{where} "
-        "Run the command again with --debug to see more.",
-        err=True,
-    )
+    report = reports.write(error, environment=os.environ)
+    click.echo(f"Error: {report.sentence}", err=True)
     return OUR_FAULT
-
-
-def _write_report(report_id: str, error: BaseException) -> Path | None:
-    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    folder = Path(base).expanduser() / "enlist" / "reports"
-    place = folder / f"{report_id}.txt"
-    # The frames alone: the message of an unforeseen exception may hold anything.
-    text = "".join(traceback.format_tb(error.__traceback__)) + f"{type(error).__qualname__}\n"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-    except OSError:
-        return None
-    return place

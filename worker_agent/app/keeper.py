@@ -84,19 +84,26 @@ class Keeper:
                 environment=self._environment,
             )
         except failures.Failure as failure:
-            wait = self._rhythm.wait_after_failure()
-            logs.warning(
-                LOGGER,
-                "The trust set was not refreshed, the held one stays",
-                reason=str(failure),
-                next_try_seconds=round(wait),
-            )
-            return wait
+            return self._not_refreshed(reason=str(failure))
+        # Whoever answers at that address is not to end the Agent by something nobody foresaw.
+        except Exception:
+            LOGGER.exception("A refresh met a fault of ours")
+            return self._not_refreshed(reason="a fault of ours, told above")
         self._stamp = _stamp(self._where)
         self._trusted.replace(done.after)
         event = "Trust set renewed" if done.changed else "Trust set is current"
         logs.info(LOGGER, event, **_told(self._trusted))
         return self._rhythm.wait_after_success(self._clock.now())
+
+    def _not_refreshed(self, *, reason: str) -> float:
+        wait = self._rhythm.wait_after_failure()
+        logs.warning(
+            LOGGER,
+            "The trust set was not refreshed, the held one stays",
+            reason=reason,
+            next_try_seconds=round(wait),
+        )
+        return wait
 
     async def _wait(self, seconds: float) -> None:
         """Waits that long, or until an unknown key is to be followed up."""

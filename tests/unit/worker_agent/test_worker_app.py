@@ -17,6 +17,7 @@ from wire_protocol import ids, signing, statements, trust
 from worker_agent.app import agent, anchors, keeper, logs
 from worker_agent.identity import own
 from worker_agent.settings import failures, paths, trust_file
+from worker_agent.trust import refresh
 
 NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
@@ -149,6 +150,36 @@ def test_an_older_trust_file_is_not_taken_over(
     assert trusted.held.statement.serial == 9
 
 
+async def test_a_refresh_that_fails_as_nobody_foresaw_is_told_and_tried_again(
+    where: paths.Paths,
+    clock: clock_kit.ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken(*_arguments: object, **_more: object) -> refresh.Refreshed:
+        raise LookupError("by a stranger's answer")
+
+    monkeypatch.setattr(refresh, "refresh", broken)
+    keeping, trusted = kept(where, clock=clock)
+    before = trusted.held
+    waits = [await keeping._once() for _ in range(4)]
+    assert trusted.held is before
+    assert min(waits[2:]) >= 60
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"] * 4
+
+
+def test_an_error_is_logged_by_its_kind_and_place_and_with_debug_by_its_message_too() -> None:
+    record = logging.LogRecord("a", logging.ERROR, __file__, 1, "Broken", (), None)
+    try:
+        int("hunter2")
+    except ValueError as error:
+        record.exc_info = (type(error), error, error.__traceback__)
+    for form in (logs.JsonLines, logs.Readable):
+        assert "hunter2" not in form().format(record)
+        assert "ValueError" in form().format(record)
+        assert "Traceback" in form(debug=True).format(record)
+
+
 def test_strangers_who_knock_fill_one_line_a_minute(
     where: paths.Paths, clock: clock_kit.ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,7 +227,8 @@ def test_a_log_line_is_one_json_object_with_its_fields() -> None:
     ]
     assert (lines[0]["node_id"], lines[0]["port"], lines[0]["level"]) == ("web-1", 8443, "info")
     assert lines[1]["part"] == "trust-refresh"
-    assert "ValueError" in lines[2]["traceback"]
+    assert lines[2]["fault"] == "ValueError"
+    assert __file__ in lines[2]["frames"][-1]
 
 
 def test_on_a_terminal_a_log_line_is_made_for_reading() -> None:
