@@ -32,7 +32,7 @@ class Call(Generic[T]):
     path: str
     answer: str
     query: Mapping[str, str | list[str]] = dataclasses.field(default_factory=dict)
-    body: Mapping[str, Any] | None = None
+    body: Mapping[str, Any] | None = dataclasses.field(default=None, repr=False)
     keyed: bool = False
     repeatable: bool = False
 

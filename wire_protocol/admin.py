@@ -64,6 +64,10 @@ class Request(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+Shown = Annotated[str | None, pydantic.Field(repr=False)]
+"""A secret in the one answer that shows it: never part of a printed form."""
+
+
 class Node(Answer):
     """One node as lists show it."""
 
@@ -142,12 +146,12 @@ class IssueAnswer(Answer):
 
     node_id: str
     enrollment_id: str
-    token: str | None
-    join_token: str | None
+    token: Shown
+    join_token: Shown
     expires_at: Moment
     platform_url: str | None
     pins: list[str]
-    command: str | None
+    command: Shown
     code: Literal["token-already-shown"] | None = None
 
 
@@ -276,7 +280,7 @@ class CreateApiTokenRequest(Request):
 class CreateApiTokenAnswer(Answer):
     """The one answer that carries the token; a replay carries null in its place."""
 
-    token: str | None
+    token: Shown
     record: ApiToken
     code: Literal["token-already-shown"] | None = None
 

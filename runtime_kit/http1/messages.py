@@ -28,7 +28,7 @@ class Head:
     method: str
     target: bytes
     """As it came, not normalised."""
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = dataclasses.field(repr=False)
     content_length: int
 
 
@@ -39,7 +39,7 @@ class Request:
     method: str
     target: bytes
     """As it came, not normalised."""
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = dataclasses.field(repr=False)
     body: bytes = dataclasses.field(repr=False)
     peer: str
     """The caller's IP address; empty on a Unix socket."""
