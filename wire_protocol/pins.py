@@ -10,7 +10,6 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterable
 from typing import NewType
 
 from cryptography import x509
@@ -60,9 +59,3 @@ def pin_of_certificate(certificate: x509.Certificate) -> Pin:
 def fingerprint_of_certificate(certificate: x509.Certificate) -> Pin:
     """The hash of the whole certificate, in the form of a pin."""
     return Pin(f"sha256:{certificate.fingerprint(hashes.SHA256()).hex()}")
-
-
-def matches(pins: Iterable[Pin], certificate: x509.Certificate) -> bool:
-    """Whether one of the pins is this certificate's key or the certificate itself."""
-    own = {pin_of_certificate(certificate), fingerprint_of_certificate(certificate)}
-    return not own.isdisjoint(pins)

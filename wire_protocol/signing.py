@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from wire_protocol import ids
 
 TRUST_CONTEXT = "enlist-trust-v1"
-ORDER_CONTEXT = "enlist-order-v1"
 SIGNATURE_BYTES = 64
 PUBLIC_KEY_BYTES = 32
 

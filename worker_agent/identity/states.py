@@ -1,7 +1,8 @@
 """How a machine comes to be a node, as one table.
 
 The state is read from the disk (`own.look`), never stored: what the files say is what is true
-after a crash. A key is made once; only a person who empties the folder starts over.
+after a crash. A key is made once; no step of a program leads out of damage, only a person who
+moves the folder away starts over.
 """
 
 import enum
@@ -23,8 +24,6 @@ class Event(enum.StrEnum):
     KEY_SAVED = "key-saved"
     CERTIFICATE_SAVED = "certificate-saved"
     ANSWER_SAVED = "answer-saved"
-    DAMAGE_FOUND = "damage-found"
-    FOLDER_EMPTIED = "folder-emptied"
 
 
 class OutOfOrder(Exception):
@@ -32,32 +31,17 @@ class OutOfOrder(Exception):
 
 
 TABLE: dict[State, dict[Event, State]] = {
-    State.FRESH: {
-        Event.KEY_SAVED: State.KEYED,
-        Event.DAMAGE_FOUND: State.DAMAGED,
-        Event.FOLDER_EMPTIED: State.FRESH,
-    },
-    State.KEYED: {
-        Event.CERTIFICATE_SAVED: State.CERTIFIED,
-        Event.DAMAGE_FOUND: State.DAMAGED,
-        Event.FOLDER_EMPTIED: State.FRESH,
-    },
+    State.FRESH: {Event.KEY_SAVED: State.KEYED},
+    State.KEYED: {Event.CERTIFICATE_SAVED: State.CERTIFIED},
     State.CERTIFIED: {
         Event.CERTIFICATE_SAVED: State.CERTIFIED,  # other names, the same key
         Event.ANSWER_SAVED: State.JOINED,
-        Event.DAMAGE_FOUND: State.DAMAGED,
-        Event.FOLDER_EMPTIED: State.FRESH,
     },
     State.JOINED: {
         Event.CERTIFICATE_SAVED: State.JOINED,  # renewed with the same key
         Event.ANSWER_SAVED: State.JOINED,  # the same join again
-        Event.DAMAGE_FOUND: State.DAMAGED,
-        Event.FOLDER_EMPTIED: State.FRESH,
     },
-    State.DAMAGED: {
-        Event.DAMAGE_FOUND: State.DAMAGED,
-        Event.FOLDER_EMPTIED: State.FRESH,
-    },
+    State.DAMAGED: {},
 }
 
 

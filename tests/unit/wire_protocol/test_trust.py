@@ -132,7 +132,7 @@ CASES = {
         offered=statement(A, B, day=340, serial=2, signed_by=()), fault="already holds"
     ),
     "a signature made for another purpose does not count": Case(
-        offered=statement(A, B, day=340, serial=2, signed_by=(A,), context=signing.ORDER_CONTEXT),
+        offered=statement(A, B, day=340, serial=2, signed_by=(A,), context="enlist-order-v1"),
         fault="already holds",
     ),
     "another Platform's statement is refused": Case(

@@ -13,8 +13,6 @@ ALLOWED = {
     (states.State.CERTIFIED, states.Event.ANSWER_SAVED): states.State.JOINED,
     (states.State.JOINED, states.Event.ANSWER_SAVED): states.State.JOINED,
     (states.State.JOINED, states.Event.CERTIFICATE_SAVED): states.State.JOINED,
-    **{(state, states.Event.DAMAGE_FOUND): states.State.DAMAGED for state in states.State},
-    **{(state, states.Event.FOLDER_EMPTIED): states.State.FRESH for state in states.State},
 }
 
 
@@ -29,6 +27,5 @@ def test_every_pair_is_a_step_or_out_of_order(state: states.State, event: states
             states.step(state, event)
 
 
-def test_only_an_emptied_folder_leads_out_of_damage() -> None:
-    onward = {to for to in states.TABLE[states.State.DAMAGED].values() if to != "damaged"}
-    assert onward == {states.State.FRESH}
+def test_no_step_of_a_program_leads_out_of_damage() -> None:
+    assert states.TABLE[states.State.DAMAGED] == {}
