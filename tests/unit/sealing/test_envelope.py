@@ -20,7 +20,7 @@ def test_two_seals_of_one_value_have_nothing_in_common() -> None:
     first, second = ring.seal(b"x" * 64, name="a"), ring.seal(b"x" * 64, name="a")
     head = 3 + 8
     assert first[:head] == second[:head]
-    assert set(first[head + 24:head + 72]) != set(second[head + 24:head + 72])
+    assert set(first[head + 24 : head + 72]) != set(second[head + 24 : head + 72])
     assert first[-64:] != second[-64:]
 
 
