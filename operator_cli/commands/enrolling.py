@@ -61,7 +61,7 @@ def enroll_token(
 
     Examples:
       enlist nodes enroll-token web-1
-      enlist nodes enroll-token web-1 --raw | ssh web-1 sudo enlist worker join -
+      enlist nodes enroll-token web-1 --raw | ssh web-1 sudo enlist worker join - --address web-1
       enlist nodes enroll-token db-1 --ttl-minutes 10 --from 10.0.0.0/8 --label role=db
     """
     call = enrollments.create(

@@ -171,6 +171,35 @@ def test_a_new_token_on_a_joined_machine_enrolls_again_with_the_stored_values() 
     assert found.held is HELD
 
 
+DIALS_OUT = dataclasses.replace(
+    AGENT, connectivity=agent_file.Connectivity.DIAL_OUT, addresses=(), reported_labels={}
+)
+NEW = dataclasses.replace(JOIN_TOKEN, token=FRESH)
+
+
+@pytest.mark.parametrize("stands", [AGENT, DIALS_OUT], ids=["listens", "dials out"])
+def test_a_new_token_may_say_anew_how_the_machine_is_reached(stands: agent_file.AgentFile) -> None:
+    asked: dict[str, Any] = {"addresses": ("192.0.2.8",), "port": 9443, "labels": ("rack=b5",)}
+    on = dataclasses.replace(JOINED, agent=stands)
+    with pytest.raises(failures.Conflict) as raised:
+        decided(given(token=JOIN_TOKEN, **asked), on=on)
+    assert "enlist nodes enroll-token web-1 --replace" in str(raised.value)
+    assert str(raised.value).endswith("enlist worker join -")
+    found = decided(given(token=NEW, **asked), on=on)
+    assert isinstance(found, plan.Join)
+    assert found.connectivity is agent_file.Connectivity.LISTEN
+    assert (found.agent_origin, found.labels) == ("https://192.0.2.8:9443", {"rack": "b5"})
+
+
+def test_a_new_token_alone_does_not_make_a_machine_listen() -> None:
+    on = dataclasses.replace(JOINED, agent=DIALS_OUT)
+    found = decided(given(token=NEW), on=on)
+    assert isinstance(found, plan.Join)
+    assert (found.connectivity, found.agent_origin) == (agent_file.Connectivity.DIAL_OUT, None)
+    with pytest.raises(failures.Misuse, match="--port belongs to"):
+        decided(given(token=NEW, port=9443), on=on)
+
+
 def test_where_the_pins_alone_differ_the_trust_set_is_to_be_fetched_first() -> None:
     fresh = dataclasses.replace(JOIN_TOKEN, token=FRESH, pins=(OTHER_PIN,))
     with pytest.raises(failures.Conflict) as raised:
