@@ -6,6 +6,7 @@ node and its keys are at stake, and afterwards a good start finds them as they w
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
@@ -249,6 +250,32 @@ def test_a_file_in_the_place_of_the_directory_is_refused_and_left_alone(
     place.write_text("mine")
     _check_refused(_serve(place), code=2, words=(str(place), "--data-dir"))
     assert place.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "run", "identity"])
+def test_a_directory_of_other_things_is_refused_and_left_as_it_is(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    place = tmp_path / "platform"
+    (place / name).mkdir(parents=True)
+    (place / "mine").write_text("mine")
+    place.chmod(0o755)
+    _check_refused(_serve(place), code=2, words=(f"{place} is not empty", "--data-dir"))
+    assert sorted(one.name for one in place.iterdir()) == sorted({name, "mine"})
+    assert list((place / name).iterdir()) == []
+    assert place.stat().st_mode & 0o777 == 0o755
+
+
+def test_an_empty_directory_and_one_with_settings_alone_are_taken(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "platform"
+    place.mkdir(mode=0o755)
+    _serve(place, environment={"ENLIST_CRASH_AT": "engine.built"})
+    assert place.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.toml").write_text("[platform]\nenvironment = 'test'\n")
+    with real_platform.running(tmp_path / "other") as platform:
+        shown = json.loads(platform.enlist("platform", "show", "-o", "json"))
+    assert shown["environment"] == "test"
 
 
 def test_after_all_refusals_a_good_start_finds_everything(data_dir: pathlib.Path) -> None:

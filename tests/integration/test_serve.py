@@ -355,33 +355,6 @@ def test_wrong_use_is_named_and_nothing_is_started(
     assert not (tmp_path / "p" / "master.key").exists() or "/no/c" in said
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "run", "identity"])
-def test_a_directory_of_other_things_is_refused_and_left_as_it_is(
-    name: str, tmp_path: pathlib.Path
-) -> None:
-    place = tmp_path / "p"
-    (place / name).mkdir(parents=True)
-    (place / "mine").write_text("mine")
-    place.chmod(0o755)
-    code, said = _refused(place)
-    assert (code, f"{place} is not empty" in said, "--data-dir" in said) == (2, True, True)
-    assert sorted(one.name for one in place.iterdir()) == sorted({name, "mine"})
-    assert list((place / name).iterdir()) == []
-    assert place.stat().st_mode & 0o777 == 0o755
-
-
-def test_an_empty_directory_and_one_with_settings_alone_are_taken(tmp_path: pathlib.Path) -> None:
-    place = tmp_path / "p"
-    place.mkdir(mode=0o755)
-    _refused(place, environment={"ENLIST_CRASH_AT": "engine.built"})
-    assert place.stat().st_mode & 0o777 == 0o700
-    (tmp_path / "q").mkdir()
-    (tmp_path / "q" / "config.toml").write_text("[platform]\nenvironment = 'test'\n")
-    with real_platform.running(tmp_path / "q") as platform:
-        shown = json.loads(platform.enlist("platform", "show", "-o", "json"))
-    assert shown["environment"] == "test"
-
-
 def test_behind_a_public_url_the_port_on_loopback_speaks_http_still(
     tmp_path: pathlib.Path,
 ) -> None:
