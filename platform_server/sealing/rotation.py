@@ -3,12 +3,14 @@
 The new key is first kept in the store, sealed with the old one, where every engine can fetch it;
 then each engine keeps both in its master.key; then all sealed values are rewrapped; and only when
 every live engine seals with the new key do the hand-over and the old key go. Each step can be
-repeated: `advance` finds where it stands and goes on, at start and on every tick.
+repeated: `advance` finds where it stands and goes on, at start and on every tick, one at a time in
+an engine. A key is dropped only after a look under the lock at what is still wrapped by it.
 
 Known limit: an engine that was down all the time does not get the new key; it refuses to start
 and asks for a copy of another engine's master.key.
 """
 
+import asyncio
 import dataclasses
 import datetime
 import json
@@ -59,6 +61,7 @@ class Engine:
     engine_id: str
     key_path: pathlib.Path
     keyring: envelope.Keyring
+    turn: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock, repr=False)
 
 
 async def find_under_way(tx: contract.Tx) -> UnderWay | None:
@@ -106,11 +109,16 @@ async def advance(store: contract.Store, *, engine: Engine, now: datetime.dateti
     engine seals anything. Raises `UnknownKey` when the key was changed without this engine, which
     must then stop, and `key_file.Unusable`.
     """
+    async with engine.turn:
+        return await _advance(store, engine=engine, now=now)
+
+
+async def _advance(store: contract.Store, *, engine: Engine, now: datetime.datetime) -> bool:
     under_way = await store.read(find_under_way)
     if under_way is None:
         await _announce(store, engine=engine, now=now)
         await store.read(lambda tx: _require_same_key(tx, keyring=engine.keyring))
-        _settle(engine)
+        await _settle(store, engine=engine)
         return True
     crash_points.reach(BEGUN)
     if engine.keyring.current != under_way.to_id and not await store.read(
@@ -126,7 +134,7 @@ async def advance(store: contract.Store, *, engine: Engine, now: datetime.dateti
     if not await store.transact(lambda tx: _finish(tx, engine=engine, to=under_way, now=now)):
         return False
     crash_points.reach(REWRAPPED)
-    _settle(engine)
+    await _settle(store, engine=engine)
     return True
 
 
@@ -160,12 +168,25 @@ async def _announce(store: contract.Store, *, engine: Engine, now: datetime.date
     )
 
 
-def _settle(engine: Engine) -> None:
-    """Drops the old key where the change is over."""
-    if len(engine.keyring.key_ids) > 1:
-        engine.keyring.forget_others()
-    if key_file.read(engine.key_path) != engine.keyring.keys():
-        key_file.replace(engine.key_path, engine.keyring.keys())
+async def _settle(store: contract.Store, *, engine: Engine) -> None:
+    """Drops the old key where the change is over and nothing is wrapped by it any more."""
+    keyring = engine.keyring
+    if len(keyring.key_ids) > 1 and await store.transact(_find_needed) == {keyring.current}:
+        keyring.forget_others()
+    if key_file.read(engine.key_path) != keyring.keys():
+        key_file.replace(engine.key_path, keyring.keys())
+
+
+async def _find_needed(tx: contract.Tx) -> set[str] | None:
+    """The ids of the keys that wrap anything now; None while a change is under way."""
+    await tx.lock(sealed_rows.LOCK)
+    if await find_under_way(tx) is not None:
+        return None
+    secrets = await tx.fetch_all("SELECT DISTINCT kek_id FROM sealed_secrets LIMIT 1000")
+    trust_keys = await tx.fetch_all("SELECT sealed_private FROM trust_keys LIMIT 1000")
+    return {str(row["kek_id"]) for row in secrets} | {
+        envelope.kek_id_of(bytes(row["sealed_private"])) for row in trust_keys
+    }
 
 
 async def _rewrap_batch(tx: contract.Tx, *, keyring: envelope.Keyring) -> int:

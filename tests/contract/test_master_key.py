@@ -1,5 +1,6 @@
 """The master key over a real store of either kind: made once, judged, changed online."""
 
+import asyncio
 import datetime
 import pathlib
 
@@ -202,3 +203,29 @@ async def test_an_engine_that_slept_through_a_change_may_not_seal(
         await _put(store, asleep, "late", b"x")
     with pytest.raises(envelope.UnknownKey):
         await rotation.advance(store, engine=two, now=later)
+
+
+async def test_a_tick_beside_an_operators_change_loses_no_key(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    path = tmp_path / "master.key"
+    ring = await _ring(store, path)
+    engine = rotation.Engine(engine_id="one", key_path=path, keyring=ring)
+    await _put(store, ring, "precious", b"value")
+    await _put_trust_key(store, ring)
+
+    async def change() -> None:
+        await store.transact(lambda tx: rotation.begin(tx, keyring=ring, now=NOW))
+        await rotation.advance(store, engine=engine, now=NOW)
+
+    for _ in range(10):
+        await asyncio.gather(
+            rotation.advance(store, engine=engine, now=NOW),
+            change(),
+            rotation.advance(store, engine=engine, now=NOW),
+        )
+        kept = {key.kek_id for key in key_file.read(path)}
+        assert await _kek_ids(store) <= kept
+        assert await _find(store, ring, "precious") == b"value"
+    await rotation.advance(store, engine=engine, now=NOW)
+    assert len(key_file.read(path)) == 1
