@@ -211,6 +211,14 @@ async def test_on_a_machine_that_has_not_joined_it_says_what_to_run(tmp_path: pa
     assert done.err.strip().endswith(f"enlist worker join - --data-dir {tmp_path / 'nothing'}")
 
 
+async def test_a_file_in_the_place_of_the_data_directory_is_misuse_for_every_command() -> None:
+    for command in (["agent"], ["worker", "status"], ["worker", "refresh-trust"]):
+        done = await worker_command.enlist(*command, "--data-dir", "/etc/hostname")
+        assert done.code == 2, command
+        assert "Traceback" not in done.err
+        assert done.err.startswith("Error: /etc/hostname is no folder")
+
+
 async def test_a_node_that_dials_out_is_told_that_this_release_cannot(
     platform: imaginary_platform.ImaginaryPlatform, tmp_path: pathlib.Path
 ) -> None:

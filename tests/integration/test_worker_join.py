@@ -1,6 +1,7 @@
 """The real `worker join` against a small Platform that behaves: what it does, writes, refuses."""
 
 import asyncio
+import dataclasses
 import json
 import pathlib
 import socket
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.support import imaginary_platform, machine, worker_command
-from wire_protocol import enrollment, pins
+from wire_protocol import enrollment, join_token, pins
 from worker_agent.identity import certificates, own
 from worker_agent.settings import paths
 
@@ -322,6 +323,52 @@ async def test_another_platforms_join_token_is_a_conflict(
         assert done.code == 4
         assert other.url in done.err
         assert other.asked == []
+
+
+@pytest.mark.parametrize("harm", ["lax", "cut short"])
+async def test_an_agent_file_that_cannot_be_read_unbinds_nobody(
+    platform: imaginary_platform.ImaginaryPlatform,
+    folder: pathlib.Path,
+    tmp_path: pathlib.Path,
+    harm: str,
+) -> None:
+    arguments = worker_command.join_arguments(folder, port=machine.free_port())
+    await worker_command.enlist(*arguments, stdin=platform.issue("web-1"))
+    where = paths.Paths(folder=folder)
+    if harm == "lax":
+        where.agent.chmod(0o644)
+        where.join.chmod(0o644)
+    else:
+        where.agent.write_bytes(where.agent.read_bytes()[:40])
+    before = worker_command.contents(folder)
+    async with imaginary_platform.running(tmp_path / "other") as other:
+        token = other.issue("web-2")
+        checked = await worker_command.enlist(*arguments, "--check", stdin=token)
+        assert where.agent.stat().st_mode & 0o777 == (0o644 if harm == "lax" else 0o600)
+        done = await worker_command.enlist(*arguments, stdin=token)
+        assert (checked.code, done.code) == (4, 4), checked.err + done.err
+        assert other.asked == []
+    assert "it is node web-1, not web-2" in done.err
+    assert where.agent.stat().st_mode & 0o777 == 0o600, "it is closed before it is read"
+    assert worker_command.contents(folder) == before
+
+
+async def test_a_join_token_that_names_a_public_trust_key_leads_no_joined_machine_elsewhere(
+    platform: imaginary_platform.ImaginaryPlatform, folder: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    arguments = worker_command.join_arguments(folder, port=machine.free_port())
+    await worker_command.enlist(*arguments, stdin=platform.issue("web-1"))
+    before = worker_command.contents(folder)
+    async with imaginary_platform.running(tmp_path / "other") as other:
+        named = dataclasses.replace(
+            join_token.decode(other.issue("web-1")),
+            trust_key_ids=(platform.keys[0].public.key_id,),
+        )
+        done = await worker_command.enlist(*arguments, stdin=join_token.encode(named))
+        assert done.code == 4
+        assert other.asked == []
+    assert f"not {other.url}" in done.err
+    assert worker_command.contents(folder) == before
 
 
 async def test_a_new_token_for_the_same_node_enrolls_again_with_the_same_key(

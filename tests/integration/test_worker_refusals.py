@@ -1,5 +1,7 @@
 """What a join makes of every answer that is no success: its exit code, its words, its files."""
 
+import asyncio
+import contextlib
 import datetime
 import json
 import pathlib
@@ -9,7 +11,7 @@ import pytest
 
 from tests.support import clocks, imaginary_platform, joining, machine, worker_command
 from wire_protocol import join_token, problems
-from worker_agent.enrollment import question
+from worker_agent.door import platform as door
 from worker_agent.settings import failures
 
 HOUR = datetime.timedelta(hours=1)
@@ -73,7 +75,7 @@ async def test_the_join_ends_by_the_table_of_exit_codes_after(
 
 TRANSIENT: dict[str, imaginary_platform.Fault] = {
     "too many attempts": problem("too-many", **{"retry-after": "3"}),
-    "a Platform that restarts": problem("draining", **{"retry-after": "2"}),
+    "a Platform that restarts": problem("unavailable", **{"retry-after": "2"}),
     "a gateway that finds nobody": imaginary_platform.answer_with(502, HTML),
     "a connection that is cut": imaginary_platform.cut,
 }
@@ -106,11 +108,11 @@ async def test_a_join_gives_up_in_time_says_so_and_ends_temporary(
 ) -> None:
     clock = clocks.ShiftedClock()
     machine_to_be.clock = clock
-    platform.faults = [problem("draining")] * 100
+    platform.faults = [problem("unavailable")] * 100
     with pytest.raises(failures.Temporary, match=r"Gave up after \d+ tries in \d+ s") as raised:
         await machine_to_be.join(platform.issue("web-1"), port=machine.free_port())
     assert raised.value.exit_code == 75
-    assert sum(clock.sleeps) <= question.PATIENCE_SECONDS
+    assert sum(clock.sleeps) <= door.PATIENCE_SECONDS
 
 
 async def test_a_wait_longer_than_the_patience_ends_at_once(
@@ -128,6 +130,90 @@ async def test_nobody_at_the_address_is_temporary(
     platform.port = machine.free_port()
     with pytest.raises(failures.Temporary, match="Could not connect"):
         await machine_to_be.join(platform.issue("web-1"), port=machine.free_port())
+
+
+@contextlib.asynccontextmanager
+async def black_hole() -> AsyncIterator[int]:
+    """A port that takes connections and never says a word."""
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError), contextlib.closing(writer):
+            while await reader.read(65_536):
+                pass
+
+    serving = await asyncio.start_server(swallow, "127.0.0.1", 0)
+    try:
+        yield serving.sockets[0].getsockname()[1]
+    finally:
+        serving.close()
+
+
+async def test_a_network_that_swallows_everything_ends_the_join_when_the_patience_does(
+    platform: imaginary_platform.ImaginaryPlatform,
+    machine_to_be: joining.Joining,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(door, "PATIENCE_SECONDS", 1.0)
+    async with black_hole() as port, asyncio.timeout(10):
+        platform.port = port
+        with pytest.raises(failures.Temporary, match="Gave up after 1 try in 1 s") as raised:
+            await machine_to_be.join(platform.issue("web-1"))
+    assert raised.value.exit_code == 75
+
+
+async def test_a_later_try_gets_what_the_earlier_ones_have_left(
+    platform: imaginary_platform.ImaginaryPlatform,
+    machine_to_be: joining.Joining,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(door, "PATIENCE_SECONDS", 10.0)
+    platform.faults = [problem("too-many", **{"retry-after": "9"}), imaginary_platform.never]
+    async with asyncio.timeout(8):
+        with pytest.raises(failures.Temporary, match="Gave up after 2 tries in 10 s"):
+            await machine_to_be.join(platform.issue("web-1"))
+
+
+DATES = [
+    "Fri, 31 Dec 9999 23:59:59 -2359",
+    "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
+    "Mon, 1 Jan 2026 1:1:1 -99999999999999999999999",
+    "Mon, 01 Jan 2026 00:00:00 +9999",
+    "yesterday",
+]
+
+
+@pytest.mark.parametrize("date", DATES)
+async def test_a_date_that_is_none_changes_nothing_about_the_answer(
+    platform: imaginary_platform.ImaginaryPlatform, machine_to_be: joining.Joining, date: str
+) -> None:
+    platform.faults = [problem("enrollment-refused", date=date)]
+    with pytest.raises(failures.Refused):
+        await machine_to_be.join(platform.issue("web-1", expires_in=-HOUR))
+
+
+async def test_a_platform_that_was_set_back_gets_no_joined_machine_by_a_new_token(
+    platform: imaginary_platform.ImaginaryPlatform, machine_to_be: joining.Joining
+) -> None:
+    platform.serial = 9
+    await machine_to_be.join(platform.issue("web-1"))
+    platform.serial = 3
+    before = worker_command.contents(machine_to_be.folder)
+    with pytest.raises(failures.NeedsOperator, match="older than the one held") as raised:
+        await machine_to_be.join(platform.issue("web-1"))
+    assert str(raised.value).endswith(f"mv {machine_to_be.folder} {machine_to_be.folder}.old")
+    assert worker_command.contents(machine_to_be.folder) == before
+
+
+async def test_a_platform_that_was_rebuilt_at_the_same_address_is_not_believed(
+    platform: imaginary_platform.ImaginaryPlatform, machine_to_be: joining.Joining
+) -> None:
+    await machine_to_be.join(platform.issue("web-1"))
+    stranger = platform.new_key()
+    platform.publish(stranger, signed_by=(stranger,))
+    before = worker_command.contents(machine_to_be.folder)
+    with pytest.raises(failures.NeedsOperator, match="or that was rebuilt"):
+        await machine_to_be.join(platform.issue("web-1"))
+    assert worker_command.contents(machine_to_be.folder) == before
 
 
 async def test_a_refusal_of_an_expired_token_says_when_it_expired_and_what_to_run(

@@ -1,9 +1,13 @@
 """Trust refreshed by hand and by the Agent: what is believed, what is kept, how often it asks."""
 
+import asyncio
+import base64
 import dataclasses
 import datetime
+import json
 import pathlib
 import random
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -18,6 +22,7 @@ from tests.support import (
 )
 from wire_protocol import pins
 from worker_agent.app import anchors, keeper
+from worker_agent.door import platform as door
 from worker_agent.settings import failures, join_file, trust_file
 from worker_agent.trust import refresh
 
@@ -96,6 +101,34 @@ async def test_an_address_from_a_statement_is_asked_first_and_the_joins_own_stay
     join, held = refresh.load(node.where)
     assert refresh.addresses(join, held) == (platform.stated_url, platform.url)
     assert not (await refreshed(node)).changed, "nobody answers at the first, so the second"
+
+
+async def test_an_address_that_swallows_everything_leaves_time_for_the_next(
+    platform: imaginary_platform.ImaginaryPlatform,
+    node: joining.Joining,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, says nothing
+        platform.stated_url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        platform.publish(*platform.keys)
+        await refreshed(node)
+        monkeypatch.setattr(door, "PATIENCE_SECONDS", 4.0)
+        async with asyncio.timeout(10):
+            assert not (await refreshed(node)).changed
+
+
+async def test_a_statement_with_a_time_that_is_none_is_not_believed_and_changes_nothing(
+    platform: imaginary_platform.ImaginaryPlatform, node: joining.Joining
+) -> None:
+    signed = platform._trust()
+    content = json.loads(base64.b64decode(str(signed["statement"])))
+    content["issued_at"] = "0001-01-01T00:00:00+23:59"
+    signed["statement"] = base64.b64encode(json.dumps(content).encode()).decode()
+    platform.faults = [imaginary_platform.answer_with(200, json.dumps(signed).encode())]
+    before = worker_command.contents(node.folder)
+    with pytest.raises(failures.NeedsOperator, match="issued_at must be an RFC 3339 time"):
+        await refreshed(node)
+    assert worker_command.contents(node.folder) == before
 
 
 async def test_pins_of_a_statement_do_not_count_where_a_ca_file_was_given(
