@@ -6,7 +6,7 @@ from typing import Literal
 Compatibility = Literal["current", "behind", "unknown"]
 
 _FORM = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?:[-+.a-z0-9]{0,32})?", re.ASCII)
-PATTERN = r"^\d{1,6}\.\d{1,6}\.\d{1,6}[-+.a-z0-9]{0,32}$"
+PATTERN = r"^[0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6}[-+.a-z0-9]{0,32}$"  # \d would take any script's
 
 
 def parse(text: str) -> tuple[int, int, int]:

@@ -3,6 +3,9 @@
 The newest row of each always stays, since the next number is counted from it. Of the action log
 the last removed entry's number and hash are kept as the chain's anchor, so that what is left can
 still be verified from there.
+
+The clock is believed by a day a run at most: a start with a clock a year ahead must not cost the
+log, and a Platform that was off for long catches up within as many runs.
 """
 
 import dataclasses
@@ -15,6 +18,8 @@ from runtime_kit import clock as clock_kit
 
 _ANCHOR: Final = "action_log_anchor"
 _LOCK: Final = "audit-retention"
+_BELIEVED: Final = "audit_retention_time"
+_STEP: Final = datetime.timedelta(days=1)
 BATCH: Final = 1000
 
 
@@ -40,6 +45,7 @@ async def purge(
 ) -> int:
     """Removes at most a thousand rows of each; gives how many."""
     await tx.lock(_LOCK)
+    now = await _believe(tx, now=now)
     removed = await _purge_actions(tx, before=now - datetime.timedelta(days=action_days))
     return removed + await tx.execute(
         "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE at < ? "
@@ -47,6 +53,20 @@ async def purge(
         clock_kit.to_micros(now - datetime.timedelta(days=event_days)),
         BATCH,
     )
+
+
+async def _believe(tx: contract.Tx, *, now: datetime.datetime) -> datetime.datetime:
+    """The time to judge by: now, or a day after the last run's where the clock has leapt."""
+    row = await tx.fetch_one("SELECT value FROM platform_values WHERE name = ?", _BELIEVED)
+    before = now if row is None else clock_kit.from_micros(int(row["value"]))
+    believed = min(now, before + _STEP)
+    await tx.execute(
+        "INSERT INTO platform_values(name, value) VALUES (?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        _BELIEVED,
+        str(clock_kit.to_micros(max(before, believed))),
+    )
+    return believed
 
 
 async def _purge_actions(tx: contract.Tx, *, before: datetime.datetime) -> int:

@@ -17,6 +17,7 @@ _LOG = logging.getLogger(__name__)
 _FIRST_HEAD_SECONDS: Final = 10.0
 _IDLE_SECONDS: Final = 75.0
 _FRESH_SECONDS: Final = 0.25
+_BEGIN_SECONDS: Final = 0.01
 _LINGER_SECONDS: Final = 1.0  # how long the rest of a refused body is read and dropped
 
 
@@ -43,10 +44,18 @@ class Server(web.Server):
     def connection_made(
         self, handler: web_protocol.RequestHandler, transport: asyncio.Transport
     ) -> None:
-        """Takes the connection, or closes it at once when there are too many."""
+        """Takes the connection; when there are too many, closes the oldest that asks nothing.
+
+        Where all are at work the newcomer goes, once aiohttp has begun with it.
+        """
         super().connection_made(handler, transport)
-        if len(self._connections) > self._most:
-            transport.abort()
+        if len(self._connections) <= self._most:
+            return
+        for known, its_transport in self._connections.items():
+            if known is not handler and isinstance(known, _Protocol) and known.is_idle:
+                its_transport.abort()
+                return
+        self._loop.call_later(_BEGIN_SECONDS, transport.abort)
 
     def listens_on(self, listening: asyncio.Server) -> None:
         """Adds a socket that this server serves."""
@@ -70,6 +79,11 @@ class _Protocol(web_protocol.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._loop.call_later(_FIRST_HEAD_SECONDS, self._close_if_silent)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request of this connection is being answered."""
+        return self._current_request is None
 
     def _close_if_silent(self) -> None:
         """Closes a connection that has not sent one whole head."""

@@ -146,6 +146,23 @@ async def test_retention_always_leaves_the_newest_so_that_numbers_go_on(
     assert (await chain.verify(store)).entries == 2
 
 
+async def test_a_clock_that_leaps_a_year_does_not_cost_the_log(store: contract.Store) -> None:
+    for one in range(4):
+        await _append(store, f"a{one}", days=one)
+
+    async def purge(days: int) -> None:
+        now = NOW + datetime.timedelta(days=days)
+        await store.transact(lambda tx: retention.purge(tx, now=now, action_days=30, event_days=30))
+
+    await purge(4)
+    await purge(400)
+    await purge(4)
+    assert (await chain.verify(store)).first_seq == 1
+    for _ in range(28):
+        await purge(400)
+    assert (await chain.verify(store)).first_seq == 4
+
+
 async def test_pages_are_newest_first_and_filtered(store: contract.Store) -> None:
     for one in range(6):
         await _append(store, f"a{one % 2}", days=one)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import pathlib
 
 import pytest
@@ -173,6 +174,19 @@ async def test_a_token_cannot_give_away_more_than_it_has(
         assert (more.status_code, more.json()["code"]) == (403, "not-permitted")
         same = await running.public.post("/api/v1/tokens", json=_TOKEN, headers=keeper)
         assert same.status_code == 201
+
+
+async def test_what_a_token_that_gives_more_would_do_may_be_asked_by_who_may_make_tokens(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    async with api.running(store, tmp_path) as running:
+        keeper = await running.token("tokens.manage")
+        looked = await running.public.post(
+            "/api/v1/tokens?check=true",
+            json={"name": "x", "permissions": ["platform.manage"]},
+            headers=keeper,
+        )
+        assert looked.status_code == 200, looked.text
 
 
 async def test_no_list_shows_a_secret(store: contract.Store, tmp_path: pathlib.Path) -> None:
@@ -357,6 +371,18 @@ async def test_a_follower_whose_token_is_revoked_is_let_go(
             assert (await running.local.delete(f"/api/v1/tokens/{token_id}")).status_code == 200
             async for _ in lines:  # the stream must end by itself
                 running.clock.advance(15)
+
+
+async def test_idle_connections_give_way_to_whoever_has_a_question(
+    store: contract.Store, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with api.running(store, tmp_path, settings={"api": {"connections": 3}}) as running:
+        idle = [await asyncio.open_unix_connection(str(tmp_path / "local.sock")) for _ in range(6)]
+        for _ in range(3):
+            assert (await running.local.get("/healthz")).status_code == 200
+        for _, writer in idle:
+            writer.close()
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_health_is_open_and_the_figures_are_not_beyond_loopback(

@@ -139,3 +139,17 @@ def test_issuing_refuses_what_it_does_not_know() -> None:
     """Asking for single use with a count is refused, not silently changed (lesson B16)."""
     with pytest.raises(pydantic.ValidationError, match="max_uses"):
         admin.IssueRequest.model_validate({"node_id": "a", "max_uses": 5})
+
+
+@pytest.mark.parametrize("version", ["٠.١.٠", "1.2", "1.2.3\n", "v1.2.3", "1.2.3 "])  # noqa: RUF001
+def test_a_version_out_of_shape_is_refused_by_model_and_reader_alike(version: str) -> None:
+    request = {
+        "node_id": "a",
+        "token": enrollment_token.new().text(),
+        "certificate_pem": "x",
+        "version": version,
+    }
+    with pytest.raises(pydantic.ValidationError, match="version"):
+        enrollment.EnrollRequest.model_validate(request)
+    with pytest.raises(ValueError, match="form"):
+        versions.parse(version)
