@@ -74,7 +74,6 @@ CODES: dict[str, Code] = {
     "unavailable": Code(503, _T, "Temporarily unavailable.", Exit.TEMPORARY),
     "store-busy": Code(503, _T, "The store is busy.", Exit.TEMPORARY),
     "store-full": Code(503, _T, "The Platform's disk is full.", Exit.TEMPORARY),
-    "draining": Code(503, _T, "The Platform is restarting.", Exit.TEMPORARY),
     "internal": Code(500, _P, "A fault of ours.", Exit.OUR_FAULT),
 }
 

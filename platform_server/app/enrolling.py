@@ -15,9 +15,11 @@ from typing import Final
 
 from platform_server.app import certificates, data_dir, orders
 from platform_server.endpoints import (
+    enroll_decision,
     enroll_door,
     enroll_server,
     enrollments,
+    invitations,
     node_scheduling,
     nodes,
     platform_routes,
@@ -181,9 +183,9 @@ async def build(
     )
 
 
-def _rules(settings: groups.Settings, *, cap: attempts.Cap) -> enroll_door.Rules:
+def _rules(settings: groups.Settings, *, cap: attempts.Cap) -> enroll_decision.Rules:
     group = settings.enrollment
-    return enroll_door.Rules(
+    return enroll_decision.Rules(
         infra=settings.platform.infra,
         environment=settings.platform.environment,
         limits=limiter.Limits(
@@ -205,12 +207,12 @@ def _publisher(trust: authority.Authority, *, where: Whereabouts) -> certificate
 
 def _invitation(
     trust: authority.Authority | None, *, where: Whereabouts
-) -> Callable[[], enrollments.Invitation] | None:
+) -> Callable[[], invitations.Invitation] | None:
     if trust is None:
         return None
 
-    def invite() -> enrollments.Invitation:
-        return enrollments.Invitation(
+    def invite() -> invitations.Invitation:
+        return invitations.Invitation(
             platform_url=where.url,
             pins=where.pins,
             trust_key_ids=platform_routes.key_ids_of(trust.published),

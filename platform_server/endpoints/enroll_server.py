@@ -20,8 +20,27 @@ _LOG = logging.getLogger(__name__)
 PEER_HEADER: Final = "x-enlist-peer"
 _ENROLL: Final = product.ENROLL_PATH.encode("ascii")
 _TRUST: Final = product.TRUST_PATH.encode("ascii")
-_BUSY_SECONDS: Final = 1
-_AWAY_SECONDS: Final = 30
+# What a refusal of the store means to a machine: code, sentence and Retry-After in seconds.
+_STORE_FAULTS: Final[tuple[tuple[type[contract.StoreError], str, str, int], ...]] = (
+    (
+        contract.StoreFull,
+        "store-full",
+        "The Platform's disk is full. Nothing was changed; try again later.",
+        30,
+    ),
+    (
+        contract.StoreBusy,
+        "store-busy",
+        "The Platform's store is busy. Nothing was changed; try again.",
+        1,
+    ),
+    (
+        contract.StoreUnreachable,
+        "unavailable",
+        "The Platform's store cannot be reached; try again later.",
+        30,
+    ),
+)
 
 
 class TrustQuestion(pydantic.BaseModel):
@@ -55,24 +74,23 @@ class SocketDoor:
         if request.method != "POST" or request.target not in (_ENROLL, _TRUST):
             return messages.Response(status=404)
         address = request.headers.get(PEER_HEADER, "")  # without it: nobody known, never "local"
+        request_id = secrets.token_hex(8)
+        ask = self._door.answer_enroll if request.target == _ENROLL else self._door.answer_trust
         try:
-            if request.target == _ENROLL:
-                answered = await self._door.answer_enroll(request.body, address=address)
-            else:
-                answered = await self._door.answer_trust(request.body, address=address)
+            answered = await ask(request.body, address=address, request_id=request_id)
         except contract.StoreError as fault:
-            return _response_of_problem(_store_problem(fault))
+            return _response_of_problem(_store_problem(fault, request_id=request_id))
         except Exception:  # noqa: BLE001 - the edge: every fault becomes an answer
-            request_id = secrets.token_hex(8)
             _LOG.exception("A request met a fault of ours", extra={"request_id": request_id})
-            return _response_of_problem(
-                problems.Problem(
-                    code="internal",
-                    detail=f"The Platform met a fault of its own; its log says more at "
-                    f"{request_id}.",
-                    request_id=request_id,
-                )
-            )
+            return _response_of_problem(_fault_of_ours(request_id))
+        _LOG.debug(
+            "Request answered",
+            extra={
+                "request_id": request_id,
+                "route": request.target.decode("ascii"),
+                "status": answered.status,
+            },
+        )
         return _response(answered)
 
 
@@ -80,10 +98,14 @@ def routes_of(door: enroll_door.EnrollDoor) -> tuple[routes.Route, ...]:
     """The two routes for the API port."""
 
     async def enroll(call: calls.Call[bytes, routes.NoQuery]) -> calls.Reply:
-        return _reply(await door.answer_enroll(call.body, address=call.peer))
+        return _reply(
+            await door.answer_enroll(call.body, address=call.peer, request_id=call.request_id)
+        )
 
     async def trust(call: calls.Call[bytes, routes.NoQuery]) -> calls.Reply:
-        return _reply(await door.answer_trust(call.body, address=call.peer))
+        return _reply(
+            await door.answer_trust(call.body, address=call.peer, request_id=call.request_id)
+        )
 
     raw: dict[str, Any] = {"method": "POST", "raw_body": True}
     return (
@@ -139,25 +161,20 @@ def _response_of_problem(problem: problems.Problem) -> messages.Response:
     return messages.Response(status=problem.meaning.status, headers=headers, body=problem.to_json())
 
 
-def _store_problem(fault: contract.StoreError) -> problems.Problem:
+def _store_problem(fault: contract.StoreError, *, request_id: str) -> problems.Problem:
     """503 for what passes; anything else the store says is a fault of ours."""
-    if isinstance(fault, contract.StoreFull):
-        return problems.Problem(
-            code="store-full",
-            detail="The Platform's disk is full. Nothing was changed; try again later.",
-            retry_after=_AWAY_SECONDS,
-        )
-    if isinstance(fault, contract.StoreBusy):
-        return problems.Problem(
-            code="store-busy",
-            detail="The Platform's store is busy. Nothing was changed; try again.",
-            retry_after=_BUSY_SECONDS,
-        )
-    if isinstance(fault, contract.StoreUnreachable):
-        return problems.Problem(
-            code="unavailable",
-            detail="The Platform's store cannot be reached; try again later.",
-            retry_after=_AWAY_SECONDS,
-        )
-    _LOG.error("The store refused an enrollment", exc_info=fault)
-    return problems.Problem(code="internal", detail="The Platform met a fault of its own.")
+    for kind, code, detail, retry_after in _STORE_FAULTS:
+        if isinstance(fault, kind):
+            return problems.Problem(
+                code=code, detail=detail, request_id=request_id, retry_after=retry_after
+            )
+    _LOG.error("The store refused an enrollment", exc_info=fault, extra={"request_id": request_id})
+    return _fault_of_ours(request_id)
+
+
+def _fault_of_ours(request_id: str) -> problems.Problem:
+    return problems.Problem(
+        code="internal",
+        detail=f"The Platform met a fault of its own; its log says more at {request_id}.",
+        request_id=request_id,
+    )

@@ -1,34 +1,22 @@
 """`/enrollments`: issue a token, list, withdraw, and the log of attempts.
 
-A token appears in the answer of the call that issued it and nowhere else. A node id that is taken
-by the settings is refused and the attempt recorded, in both logs: somebody is trying to take over
-the operator's own node.
+A token appears in the answer of the call that issued it and nowhere else (`invitations`). A node
+id that is taken by the settings is refused and the attempt recorded, in both logs: somebody is
+trying to take over the operator's own node.
 """
 
-import dataclasses
 import ipaddress
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from platform_server.audit import events
-from platform_server.endpoints import calls, cursors, nodes, refusals, routes, shown
+from platform_server.endpoints import calls, cursors, invitations, nodes, refusals, routes, shown
 from platform_server.enrollment import attempts
 from platform_server.nodes import configured, registry
 from platform_server.store import contract
 from platform_server.tokens import ending, issue, records
-from wire_protocol import admin, ids, join_token, pins, times
-
-_HERE: Final = "ENLIST_JOIN_TOKEN"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Invitation:
-    """What a join token says of this Platform at the moment of issuing."""
-
-    platform_url: str | None
-    pins: Sequence[pins.Pin]
-    trust_key_ids: Sequence[ids.KeyId]
+from wire_protocol import admin, ids, times
 
 
 class Enrollments:
@@ -38,7 +26,7 @@ class Enrollments:
         self,
         *,
         operators: configured.ConfiguredNodes,
-        invitation: Callable[[], Invitation] | None,
+        invitation: Callable[[], invitations.Invitation] | None,
         cap: attempts.Cap,
     ) -> None:
         self._operators = operators
@@ -60,14 +48,17 @@ class Enrollments:
         now = call.now()
         infra = call.settings.platform.infra
 
-        async def work(tx: contract.Tx) -> calls.Changed:
+        async def ask(tx: contract.Tx) -> issue.Standing:
             standing = await registry.standing_of(tx, node_id=node_id, operators=self._operators)
             if standing is issue.Standing.REGISTERED and body.replace:
                 call.require("nodes.manage")
+            return standing
+
+        async def work(tx: contract.Tx) -> calls.Changed:
             issued = await issue.issue(
                 tx,
                 node_id=node_id,
-                standing=standing,
+                ask=ask,
                 replace=body.replace,
                 ttl_minutes=body.ttl_minutes,
                 labels=body.labels,
@@ -78,8 +69,8 @@ class Enrollments:
             )
             await self._tell(tx, call=call, issued=issued)
             return calls.Changed(
-                changes=_changes(issued),
-                answer=_answer(issued, invitation=invitation),
+                changes=invitations.changes_of(issued),
+                answer=invitations.answer_of(issued, invitation=invitation),
             )
 
         try:
@@ -288,64 +279,6 @@ class Enrollments:
                 answer=admin.AttemptList,
             ),
         )
-
-
-def command_of(join: str) -> str:
-    """What to paste on the machine: the token goes in by a here-document, never as an argument."""
-    return f"enlist worker join - <<'{_HERE}'\n{join}\n{_HERE}"
-
-
-def _answer(issued: issue.Issued, *, invitation: Invitation) -> admin.IssueAnswer:
-    enrollment = issued.enrollment
-    join = (
-        None
-        if invitation.platform_url is None
-        else join_token.encode(
-            join_token.JoinToken(
-                url=invitation.platform_url,
-                node_id=enrollment.node_id,
-                token=issued.token,
-                pins=tuple(invitation.pins),
-                trust_key_ids=tuple(invitation.trust_key_ids),
-                expires_at=enrollment.expires_at.replace(microsecond=0),
-            )
-        )
-    )
-    return admin.IssueAnswer(
-        node_id=enrollment.node_id,
-        enrollment_id=enrollment.enrollment_id,
-        token=issued.token.text(),
-        join_token=join,
-        expires_at=enrollment.expires_at,
-        platform_url=invitation.platform_url,
-        pins=list(invitation.pins),
-        command=None if join is None else command_of(join),
-    )
-
-
-def _changes(issued: issue.Issued) -> list[admin.Change]:
-    enrollment = issued.enrollment
-    what = "re-enrollment" if enrollment.reenroll else "enrollment"
-    changes = [
-        admin.Change(
-            action="issue",
-            target=enrollment.node_id,
-            detail=f"an {what} valid until {times.to_rfc3339(enrollment.expires_at)}"
-            if what == "enrollment"
-            else f"a {what} valid until {times.to_rfc3339(enrollment.expires_at)}; the present "
-            "key ends when the new one has enrolled",
-        )
-    ]
-    if issued.replaced is not None:
-        changes.insert(
-            0,
-            admin.Change(
-                action="replace",
-                target=enrollment.node_id,
-                detail=f"the unused enrollment {issued.replaced} ends",
-            ),
-        )
-    return changes
 
 
 def _networks(texts: Sequence[str]) -> list[str]:

@@ -188,8 +188,7 @@ class Nodes:
         now = call.now()
 
         async def work(tx: contract.Tx) -> calls.Changed:
-            node = await registry.get(tx, node_id=node_id)
-            await registry.allow(tx, node_id=node_id, operators=self._operators)
+            node = await registry.allow(tx, node_id=node_id, operators=self._operators, now=now)
             await call.record(tx, action="nodes.allow", target=node_id, infra=node.infra)
             await events.append(tx, at=now, kind="node.allowed", subject=node_id, infra=node.infra)
             changes = [

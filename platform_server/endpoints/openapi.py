@@ -19,7 +19,7 @@ _REF: Final = "#/components/schemas/{model}"
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _JSON: Final = "application/json"
 # What any route may refuse with: an unreadable request, wrong input, a store that cannot.
-_ALWAYS: Final = ("malformed", "invalid", "store-busy", "store-full", "unavailable", "draining")
+_ALWAYS: Final = ("malformed", "invalid", "store-busy", "store-full", "unavailable")
 _WITH_BODY: Final = ("too-large", "unsupported-media-type")
 _SIGNED_IN: Final = ("not-signed-in", "not-permitted")
 # What stands in a path; another form names nothing that exists.

@@ -2,14 +2,15 @@
 
 Holds an outcome, a reason, a version and a node id if that was well formed; never a token, a
 certificate or an address. Since strangers write here, repeats fold into a count, and entries of
-the outcomes that a stranger can cause are capped by number and age. What the limiter stopped is
-not recorded at all.
+the outcomes that a stranger can cause are capped by number and age. What only the holder of a good
+token can cause is not capped; it folds by its node, so that such a holder adds one entry an hour
+and no more, whatever version he claims. What the limiter stopped is not recorded at all.
 """
 
 import dataclasses
 import datetime
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from platform_server.store import contract
@@ -29,6 +30,9 @@ class Outcome(enum.StrEnum):
     WORKER_NEWER = "worker-newer"
     NODE_EXISTS = "node-exists"
     INVALID = "invalid"
+
+
+_CAPPED: Final = (Outcome.REFUSED, Outcome.INVALID)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +69,23 @@ async def record(
     now: datetime.datetime,
     cap: Cap,
 ) -> bool:
-    """Writes the attempt down, or counts it onto the entry it repeats; True for a new entry."""
+    """Writes the attempt down, or counts it onto the entry it repeats; True for a new entry.
+
+    An entry that goes uncapped counts other versions too, and shows the last.
+    """
     moment = clock.to_micros(now)
-    key = (outcome.value, reason or "", node_id or "", version or "")
+    same: dict[str, str | None] = {"outcome": outcome.value, "reason": reason or ""}
+    same["node_id"] = node_id
+    if outcome in _CAPPED:
+        same["version"] = version
     if outcome is not Outcome.ENROLLED:
-        if await _fold(tx, key=key, moment=moment):
+        if await _fold(tx, same=same, version=version, moment=moment):
             return False
         # of many that come at once on several engines, one writes the entry and the others count
-        await tx.lock(f"attempt {' '.join(key)}")
-        if tx.dialect is not contract.Dialect.SQLITE and await _fold(tx, key=key, moment=moment):
+        await tx.lock(f"attempt {' '.join(value or '' for value in same.values())}")
+        if tx.dialect is not contract.Dialect.SQLITE and await _fold(
+            tx, same=same, version=version, moment=moment
+        ):
             return False
     await tx.execute(
         "INSERT INTO enrollment_attempts"
@@ -87,21 +99,26 @@ async def record(
         moment,
         infra,
     )
-    if outcome in (Outcome.REFUSED, Outcome.INVALID):
+    if outcome in _CAPPED:
         await _drop_oldest(tx, keep=cap.entries)
     return True
 
 
-async def _fold(tx: contract.Tx, *, key: tuple[str, str, str, str], moment: int) -> bool:
+async def _fold(
+    tx: contract.Tx, *, same: Mapping[str, str | None], version: str | None, moment: int
+) -> bool:
+    wheres = " AND ".join(
+        f"{column} IS NULL" if value is None else f"{column} = ?" for column, value in same.items()
+    )
     changed = await tx.execute(
-        "UPDATE enrollment_attempts SET count = count + 1, "
+        "UPDATE enrollment_attempts SET count = count + 1, version = ?, "  # noqa: S608 - our columns
         "last_at = CASE WHEN last_at > ? THEN last_at ELSE ? END WHERE attempt_id = ("
-        "SELECT attempt_id FROM enrollment_attempts WHERE outcome = ? AND reason = ? "
-        "AND COALESCE(node_id, '') = ? AND COALESCE(version, '') = ? "
+        f"SELECT attempt_id FROM enrollment_attempts WHERE {wheres} "
         "AND last_at > ? ORDER BY attempt_id DESC LIMIT 1)",
+        version,
         moment,
         moment,
-        *key,
+        *(value for value in same.values() if value is not None),
         moment - int(FOLD_WITHIN.total_seconds() * 1_000_000),
     )
     return changed > 0

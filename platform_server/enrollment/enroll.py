@@ -31,7 +31,6 @@ class Claim:
     version: str
     url: str | None
     reported_labels: Mapping[str, str]
-    instance: Mapping[str, str] | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

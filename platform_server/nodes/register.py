@@ -8,15 +8,17 @@ same key get the same node again, for as long as the node has that key.
 
 import dataclasses
 import datetime
+import functools
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from platform_server.audit import actions, events
 from platform_server.enrollment import enroll
 from platform_server.nodes import configured, states
 from platform_server.store import contract
 from platform_server.tokens import reasons, redeem
+from platform_server.tokens import records as tokens
 from runtime_kit import clock
 from wire_protocol import ids, pins
 
@@ -28,6 +30,8 @@ class _Seal:
 _SEAL: Final = _Seal()
 _LISTEN: Final = "listen"
 _DIAL_OUT: Final = "dial-out"
+_CHANGES: Final = ("node.address-changed", "node.certificate-changed")
+MOST_CHANGES_AN_HOUR: Final = 12  # a machine that is being set up needs a few
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,36 +49,52 @@ class Registered:
             raise TypeError("Only platform_server.nodes.register makes this receipt.")
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """Why this key may not become this node, though its token is good; None if it may.
+
+    `is_stale`: another engine has ended the enrollment since it was proved. What speaks against the
+    key may then be the doing of the one who has just spent the token, perhaps of this very machine,
+    whose first request went there: prove it again.
+    """
+
+    reason: reasons.Reason | None
+    is_stale: bool
+
+
 async def examine(
     tx: contract.Tx,
     *,
     proved: redeem.Proved,
     pin: pins.Pin,
     operators: configured.ConfiguredNodes,
-) -> reasons.Reason | None:
-    """Why this key may not become this node, though its token is good; None if it may."""
+) -> Examined:
+    """Looks at node, key and token once more, in one statement: as they are at one moment."""
     node_id = proved.enrollment.node_id
     rows = await tx.fetch_all(
-        "SELECT node_id, state, first_ready_at FROM nodes WHERE node_id = ? "
-        "UNION ALL "
-        "SELECT node_id, state, first_ready_at FROM nodes WHERE pin = ? AND node_id <> ? "
-        "AND first_ready_at IS NOT NULL AND state <> 'removed' LIMIT 3",
+        "SELECT 'node' AS kind, node_id, state FROM nodes WHERE node_id = ? "
+        "UNION ALL SELECT * FROM ("
+        "SELECT 'key', node_id, state FROM nodes WHERE pin = ? AND node_id <> ? "
+        "AND first_ready_at IS NOT NULL AND state <> 'removed' LIMIT 1) AS holder "
+        "UNION ALL SELECT 'token', node_id, state FROM enrollments WHERE enrollment_id = ?",
         node_id,
         pin,
         node_id,
+        proved.enrollment.enrollment_id,
     )
+    found = {row["kind"]: row["state"] for row in rows}
+    reason = None
     if operators.holds(node_id):
-        return reasons.Reason.NODE_CONFIGURED
-    if operators.has_key(pin):
-        return reasons.Reason.KEY_IN_USE
-    for row in rows:
-        if row["node_id"] != node_id:
-            return reasons.Reason.KEY_IN_USE
-        if row["state"] == states.State.REMOVED.value:
-            return reasons.Reason.NODE_REMOVED
-        if not proved.enrollment.reenroll:
-            return reasons.Reason.NODE_REGISTERED
-    return None
+        reason = reasons.Reason.NODE_CONFIGURED
+    elif operators.has_key(pin):
+        reason = reasons.Reason.KEY_IN_USE
+    elif found.get("node") == states.State.REMOVED.value:
+        reason = reasons.Reason.NODE_REMOVED
+    elif "node" in found and not proved.enrollment.reenroll:
+        reason = reasons.Reason.NODE_REGISTERED
+    elif "key" in found:
+        reason = reasons.Reason.KEY_IN_USE
+    return Examined(reason=reason, is_stale=found.get("token") != proved.enrollment.state.value)
 
 
 async def register(
@@ -120,7 +140,16 @@ async def register(
     if row is None:  # removed by another engine between our look and our write: all is undone
         raise contract.StoreBusy("The node was being removed at this moment; try again.")
     kind = "node.key-changed" if enrollment.reenroll else "node.enrolled"
-    await _tell(tx, enrolled=enrolled, kind=kind, environment=environment, now=now)
+    shown = {"enrollment_id": enrollment.enrollment_id, "pin": claim.certificate.pin}
+    await _record(
+        tx,
+        enrollment=enrollment,
+        kind=kind,
+        data=shown,
+        details={**shown, "version": claim.version, "url": claim.url},
+        environment=environment,
+        now=now,
+    )
     return Registered(
         node_id=claim.node_id,
         generation=int(row["generation"]),
@@ -136,6 +165,7 @@ async def repeat(
     proved: redeem.Proved,
     claim: enroll.Claim,
     operators: configured.ConfiguredNodes,
+    environment: str,
     now: datetime.datetime,
 ) -> Registered | reasons.Reason:
     """The same node again for the same token and key; a reason once the node has moved on.
@@ -143,7 +173,8 @@ async def repeat(
     The Agent's address and version are taken over only before the node was first ready: later,
     whoever holds an old token and the key must not be able to point the Platform elsewhere. Another
     certificate of the same key is taken over at any time: it proves the same, and the machine has
-    lost the former or names other addresses in it.
+    lost the former or names other addresses in it. What is taken over stands in the log, so it is
+    bounded: past `MOST_CHANGES_AN_HOUR` the node stays as it is.
     """
     row = await tx.fetch_one(
         "SELECT state, pin, generation, enrollment_id, url, version, first_ready_at, "
@@ -155,48 +186,26 @@ async def repeat(
         return reasons.Reason.NODE_CONFIGURED
     if row is None or row["state"] == states.State.REMOVED.value:
         return reasons.Reason.NODE_REMOVED
-    if (
-        row["pin"] != claim.certificate.pin
-        or row["enrollment_id"] != proved.enrollment.enrollment_id
-    ):
+    enrollment = proved.enrollment
+    if row["pin"] != claim.certificate.pin or row["enrollment_id"] != enrollment.enrollment_id:
         return reasons.Reason.KEY_CHANGED
     url = row["url"]
-    if row["first_ready_at"] is None and (url, row["version"]) != (claim.url, claim.version):
-        url = claim.url
-        await tx.execute(
-            "UPDATE nodes SET url = ?, version = ?, connectivity = ? "
-            "WHERE node_id = ? AND pin = ? AND first_ready_at IS NULL",
-            url,
-            claim.version,
-            _DIAL_OUT if url is None else _LISTEN,
-            claim.node_id,
-            claim.certificate.pin,
+    moves = row["first_ready_at"] is None and (url, row["version"]) != (claim.url, claim.version)
+    renews = row["certificate_sha256"] != claim.certificate.sha256
+    if (moves or renews) and await _may_change(tx, enrollment=enrollment, now=now):
+        told = functools.partial(
+            _record, tx, enrollment=enrollment, environment=environment, now=now
         )
-        await events.append(
-            tx,
-            at=now,
-            kind="node.address-changed",
-            subject=claim.node_id,
-            infra=proved.enrollment.infra,
-            data={"url": url},
-        )
-    if row["certificate_sha256"] != claim.certificate.sha256:
-        await tx.execute(
-            "UPDATE nodes SET certificate_pem = ?, certificate_sha256 = ? "
-            "WHERE node_id = ? AND pin = ?",
-            claim.certificate.pem,
-            claim.certificate.sha256,
-            claim.node_id,
-            claim.certificate.pin,
-        )
-        await events.append(
-            tx,
-            at=now,
-            kind="node.certificate-changed",
-            subject=claim.node_id,
-            infra=proved.enrollment.infra,
-            data={"certificate_sha256": claim.certificate.sha256},
-        )
+        if moves and await _move(tx, row=row, claim=claim):
+            await told(
+                kind="node.address-changed",
+                data={"url": claim.url},
+                details={"url": claim.url, "version": claim.version, "former_url": url},
+            )
+            url = claim.url
+        if renews and await _renew(tx, row=row, claim=claim):
+            shown = {"certificate_sha256": claim.certificate.sha256}
+            await told(kind="node.certificate-changed", data=shown, details=shown)
     return Registered(
         node_id=claim.node_id,
         generation=int(row["generation"]),
@@ -206,32 +215,81 @@ async def repeat(
     )
 
 
+async def _may_change(
+    tx: contract.Tx, *, enrollment: tokens.Enrollment, now: datetime.datetime
+) -> bool:
+    row = await tx.fetch_one(
+        "SELECT COUNT(*) AS changes FROM action_log "
+        "WHERE at > ? AND actor = ? AND action IN (?, ?)",
+        clock.to_micros(now - datetime.timedelta(hours=1)),
+        _actor(enrollment),
+        *_CHANGES,
+    )
+    return row is not None and int(row["changes"]) < MOST_CHANGES_AN_HOUR
+
+
+async def _move(tx: contract.Tx, *, row: contract.Row, claim: enroll.Claim) -> bool:
+    """Writes address and version; False where another engine has changed them since the look."""
+    changed = await tx.execute(
+        "UPDATE nodes SET url = ?, version = ?, connectivity = ? "
+        "WHERE node_id = ? AND pin = ? AND first_ready_at IS NULL AND version = ? "
+        "AND url IS NOT DISTINCT FROM ?",
+        claim.url,
+        claim.version,
+        _DIAL_OUT if claim.url is None else _LISTEN,
+        claim.node_id,
+        claim.certificate.pin,
+        row["version"],
+        row["url"],
+    )
+    return changed == 1
+
+
+async def _renew(tx: contract.Tx, *, row: contract.Row, claim: enroll.Claim) -> bool:
+    """Writes the certificate; False where another engine has changed it since the look."""
+    changed = await tx.execute(
+        "UPDATE nodes SET certificate_pem = ?, certificate_sha256 = ? "
+        "WHERE node_id = ? AND pin = ? AND certificate_sha256 = ?",
+        claim.certificate.pem,
+        claim.certificate.sha256,
+        claim.node_id,
+        claim.certificate.pin,
+        row["certificate_sha256"],
+    )
+    return changed == 1
+
+
 def _json_of(labels: Mapping[str, str]) -> str:
     return json.dumps(dict(labels), sort_keys=True) if labels else "{}"
 
 
-async def _tell(
+async def _record(
     tx: contract.Tx,
     *,
-    enrolled: enroll.Enrolled,
+    enrollment: tokens.Enrollment,
     kind: str,
+    data: Mapping[str, Any],
+    details: Mapping[str, Any],
     environment: str,
     now: datetime.datetime,
 ) -> None:
-    claim, enrollment = enrolled.claim, enrolled.redeemed.enrollment
-    details = {"enrollment_id": enrollment.enrollment_id, "pin": claim.certificate.pin}
+    """In the action log, in the name of the enrollment, and as an event."""
     await actions.append(
         tx,
         action=actions.Action(
             at=now,
-            actor=f"enrollment:{enrollment.enrollment_id}",
+            actor=_actor(enrollment),
             action=kind,
-            target=claim.node_id,
+            target=enrollment.node_id,
             infra=enrollment.infra,
             environment=environment,
-            details={**details, "version": claim.version, "url": claim.url},
+            details=details,
         ),
     )
     await events.append(
-        tx, at=now, kind=kind, subject=claim.node_id, infra=enrollment.infra, data=details
+        tx, at=now, kind=kind, subject=enrollment.node_id, infra=enrollment.infra, data=data
     )
+
+
+def _actor(enrollment: tokens.Enrollment) -> str:
+    return f"enrollment:{enrollment.enrollment_id}"

@@ -2,7 +2,11 @@
 
 Removal leaves a tombstone, so that a node id is never silently used again (Z-47), and ends every
 unused token of that node in the same transaction: one minted before the removal opens nothing
-after it. `allow` lifts the tombstone by deleting the row; the history stays in the logs.
+after it. `allow` lifts the tombstone by deleting the row, and once more ends every unused token;
+the history stays in the logs.
+
+What changes a node or issues a token for it takes the node's lock before it reads. A machine that
+enrolls does not: of it, the writes here are conditional on what was read.
 """
 
 import datetime
@@ -105,11 +109,14 @@ async def change_labels(
     wanted = labels.check(
         {**kept, **{key: value for key, value in changes.items() if value is not None}}
     )
-    await tx.execute(
-        "UPDATE nodes SET labels = ? WHERE node_id = ? AND state <> 'removed'",
+    changed = await tx.execute(
+        "UPDATE nodes SET labels = ? WHERE node_id = ? AND generation = ? AND state <> 'removed'",
         json.dumps(wanted, sort_keys=True),
         node_id,
+        node.generation,
     )
+    if not changed:  # its new enrollment brought labels that these know nothing of
+        raise contract.StoreBusy(f"The node {node_id} was enrolling anew; try again.")
     return wanted
 
 
@@ -120,15 +127,16 @@ async def remove(
     operators: configured.ConfiguredNodes,
     now: datetime.datetime,
 ) -> records.Node:
-    """Puts a tombstone in the node's place and revokes its unused tokens.
+    """Puts a tombstone in the node's place and revokes its unused tokens; gives it as it was.
 
     The enrollments are written first, as enrolling does, so that two engines never wait for one
-    another in a circle. Raises `NoSuchNode`, `OperatorsNode`, `states.WrongState` when it was
-    removed before.
+    another in a circle; the node is read after that, with the key it has in the end. Raises
+    `NoSuchNode`, `OperatorsNode`, `states.WrongState` when it was removed before.
     """
     require_ours(node_id, operators=operators)
-    node = await get(tx, node_id=node_id)
+    await tx.lock(f"node:{node_id}")
     await ending.revoke_for_node(tx, node_id=node_id, now=now)
+    node = await get(tx, node_id=node_id)
     if node.state is states.State.REMOVED:
         raise states.already_removed(node_id)
     state = states.after(node.state, states.Event.REMOVE)
@@ -146,19 +154,30 @@ async def remove(
 
 
 async def allow(
-    tx: contract.Tx, *, node_id: ids.NodeId, operators: configured.ConfiguredNodes
-) -> None:
-    """Lifts the tombstone: the id may be issued anew. Raises `NoSuchNode`, `NotRemoved`."""
+    tx: contract.Tx,
+    *,
+    node_id: ids.NodeId,
+    operators: configured.ConfiguredNodes,
+    now: datetime.datetime,
+) -> records.Node:
+    """Lifts the tombstone, so that the id may be issued anew; gives it as it was.
+
+    Ends every unused token first: whatever was minted before opens nothing afterwards. Raises
+    `NoSuchNode`, `OperatorsNode`, `NotRemoved`; undo the transaction then.
+    """
     require_ours(node_id, operators=operators)
+    await tx.lock(f"node:{node_id}")
+    await ending.revoke_for_node(tx, node_id=node_id, now=now)
+    node = await get(tx, node_id=node_id)
     lifted = await tx.execute(
         "DELETE FROM nodes WHERE node_id = ? AND state = ?", node_id, states.State.REMOVED.value
     )
     if not lifted:
-        await get(tx, node_id=node_id)
         raise NotRemoved(
             f"The node {node_id} was not removed, so there is nothing to allow. "
             f"How it stands: enlist nodes show {node_id}"
         )
+    return node
 
 
 def require_ours(node_id: ids.NodeId, *, operators: configured.ConfiguredNodes) -> None:

@@ -1,16 +1,16 @@
 """Issuing an enrollment: the one moment at which the token exists in readable form.
 
 What is stored is the id and SHA-256 of the secret's 32 raw bytes. A node id has at most one
-enrollment that can still be used; the store's unique index holds that even when two operators ask
-at once. Whether the node id is free is the caller's knowledge (`Standing`), since nodes are a
-later stage than tokens.
+enrollment that can still be used. Whether the node id is free is the caller's knowledge
+(`Standing`), since nodes are a later stage than tokens; it is asked at a moment that `issue`
+chooses, after which nobody can change it.
 """
 
 import dataclasses
 import datetime
 import enum
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from platform_server.store import contract
@@ -29,6 +29,9 @@ class Standing(enum.StrEnum):
     REGISTERED = "registered"
     REMOVED = "removed"
     CONFIGURED = "configured"
+
+
+Ask = Callable[[contract.Tx], Awaitable[Standing]]
 
 
 class CannotIssue(Exception):
@@ -52,7 +55,7 @@ async def issue(
     tx: contract.Tx,
     *,
     node_id: ids.NodeId,
-    standing: Standing,
+    ask: Ask,
     replace: bool,
     ttl_minutes: int,
     labels: Mapping[str, str],
@@ -64,20 +67,27 @@ async def issue(
     """Mints a token for the node id and stores its hash.
 
     With `replace`, an unused enrollment gives way, and for a registered node the new one is a
-    re-enrollment. Raises `CannotIssue`; nothing has been written then.
+    re-enrollment. Raises `CannotIssue`, and what `ask` raises: undo the transaction then.
+
+    Other engines may be issuing, removing and enrolling at this moment. The first two wait for the
+    node's lock. A machine that enrolls does not, but it needs an unused enrollment: once those have
+    been ended or seen to be none, how the id stands can no longer change, and is asked.
     """
-    _require_free(node_id, standing=standing, replace=replace)
+    await tx.lock(f"node:{node_id}")
     await _expire_unused(tx, node_id=node_id, now=now)
     pending = await records.find_pending(tx, node_id=node_id, now=now)
-    if pending is not None:
-        if not replace:
-            raise CannotIssue(
-                "enrollment-pending",
-                f"The node id {node_id} has an unused enrollment, valid until "
-                f"{times.to_rfc3339(pending.expires_at)}. Use its token, take it back with "
-                f"`enlist nodes withdraw-token {node_id}`, or ask again with --replace.",
-            )
-        await _replace_unused(tx, node_id=node_id, now=now)
+    replaced = None
+    if pending is not None and replace and await _replace_unused(tx, node_id=node_id, now=now):
+        replaced = pending.enrollment_id
+    standing = await ask(tx)
+    _require_free(node_id, standing=standing, replace=replace)
+    if pending is not None and not replace:
+        raise CannotIssue(
+            "enrollment-pending",
+            f"The node id {node_id} has an unused enrollment, valid until "
+            f"{times.to_rfc3339(pending.expires_at)}. Use its token, take it back with "
+            f"`enlist nodes withdraw-token {node_id}`, or ask again with --replace.",
+        )
     token = enrollment_token.new()
     enrollment = records.Enrollment(
         enrollment_id=token.enrollment_id,
@@ -96,11 +106,7 @@ async def issue(
         ended_at=None,
     )
     await _insert(tx, enrollment)
-    return Issued(
-        enrollment=enrollment,
-        token=token,
-        replaced=None if pending is None else pending.enrollment_id,
-    )
+    return Issued(enrollment=enrollment, token=token, replaced=replaced)
 
 
 def _require_free(node_id: ids.NodeId, *, standing: Standing, replace: bool) -> None:
@@ -137,20 +143,23 @@ async def _expire_unused(tx: contract.Tx, *, node_id: ids.NodeId, now: datetime.
     )
 
 
-async def _replace_unused(tx: contract.Tx, *, node_id: ids.NodeId, now: datetime.datetime) -> None:
-    await tx.execute(
+async def _replace_unused(tx: contract.Tx, *, node_id: ids.NodeId, now: datetime.datetime) -> bool:
+    """Whether there was one: a machine that is just spending it is waited for, and has won."""
+    changed = await tx.execute(
         "UPDATE enrollments SET state = ?, ended_at = ? WHERE node_id = ? AND state = ?",
         states.after(states.State.PENDING, states.Event.REPLACE).value,
         clock.to_micros(now),
         node_id,
         states.before(states.Event.REPLACE).value,
     )
+    return changed > 0
 
 
 async def _insert(tx: contract.Tx, enrollment: records.Enrollment) -> None:
-    written = await tx.execute(
+    # the unique index on unused enrollments would refuse a second one, whatever came in between
+    await tx.execute(
         f"INSERT INTO enrollments ({records.COLUMNS}) "  # noqa: S608 - a constant
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         enrollment.enrollment_id,
         enrollment.node_id,
         enrollment.infra,
@@ -166,9 +175,3 @@ async def _insert(tx: contract.Tx, enrollment: records.Enrollment) -> None:
         None,
         None,
     )
-    if not written:  # another engine issued for the same node id between our look and our write
-        raise CannotIssue(
-            "enrollment-pending",
-            f"Somebody else has just issued an enrollment for {enrollment.node_id}: "
-            "use that one, or ask again with --replace.",
-        )

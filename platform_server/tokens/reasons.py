@@ -28,8 +28,5 @@ class Reason(enum.StrEnum):
     NO_OPERATION = "no-operation"
 
 
-UNVERIFIED = frozenset({Reason.UNKNOWN_TOKEN, Reason.WRONG_SECRET})
-"""Refusals of a caller who has proved nothing: only these count towards the limits."""
-
 NODE_EXISTS = frozenset({Reason.NODE_CONFIGURED, Reason.NODE_REGISTERED})
 """Refusals because the id is taken: they stand in the audit under an outcome of their own."""

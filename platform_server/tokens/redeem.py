@@ -92,18 +92,6 @@ def is_repeat(proved: Proved, *, pin: pins.Pin) -> bool:
     return enrollment.state is states.State.CONSUMED and enrollment.consumed_pin == pin
 
 
-async def has_changed(tx: contract.Tx, *, proved: Proved) -> bool:
-    """Whether another transaction has ended this enrollment since it was proved.
-
-    Where statements of one transaction see the commits of others in between (PostgreSQL), what a
-    token is refused for may be the doing of the one who has just spent it.
-    """
-    if tx.dialect is contract.Dialect.SQLITE:
-        return False  # one writer: nobody came in between
-    fresh = await records.find(tx, enrollment_id=proved.enrollment.enrollment_id)
-    return fresh is None or fresh.state is not proved.enrollment.state
-
-
 async def redeem(
     tx: contract.Tx, *, proved: Proved, pin: pins.Pin, now: datetime.datetime
 ) -> Redeemed | None:

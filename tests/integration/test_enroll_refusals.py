@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from platform_server.endpoints import enroll_door
+from platform_server.endpoints import enroll_decision, enroll_door
 from platform_server.store import contract
 from platform_server.tokens import issue
 from tests.support import domain
-from wire_protocol import enrollment_token, ids, product
+from wire_protocol import enrollment_token, product
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -146,20 +146,11 @@ async def _registered(one: domain.Domain, folder: pathlib.Path) -> tuple[domain.
     """A token for a new node, of an id that a machine has taken meanwhile."""
     del folder
     assert (await one.knock("web-1", await one.new_token("web-1"))).status == 201
-    token = await one.store.transact(
-        lambda tx: issue.issue(
-            tx,
-            node_id=ids.NodeId("web-1"),
-            standing=issue.Standing.FREE,
-            replace=False,
-            ttl_minutes=60,
-            labels={},
-            sources=[],
-            infra="default",
-            created_by="local:0",
-            now=one.clock.now(),
-        )
-    )
+
+    async def ask(_tx: contract.Tx) -> issue.Standing:
+        return issue.Standing.FREE
+
+    token = await one.new_token("web-1", ask=ask)
     return one, token.token.text()
 
 
@@ -171,8 +162,8 @@ async def test_an_id_that_is_taken_is_an_outcome_of_its_own_and_stands_in_both_l
     one: domain.Domain, tmp_path: pathlib.Path, reason: str
 ) -> None:
     one, token = await TAKEN[reason](one, tmp_path)
-    for _ in range(3):
-        said = await one.knock("web-1", token)
+    for number in range(3):
+        said = await one.knock("web-1", token, version=f"0.0.{number}")
         assert (said.status, said.raw) == (403, enroll_door.REFUSED.body)
     assert (await one.audit())[0] == ("node-exists", reason, 3)
     assert await one.count("action_log", "action = 'node.exists'") == 1
@@ -182,6 +173,61 @@ async def test_a_phase_report_without_an_operation_is_refused_in_the_same_words(
     one: domain.Domain,
 ) -> None:
     assert (await _phase(one)).raw == (await _unknown(one)).raw
+    assert (await one.audit())[1] == ("refused", "no-operation", 1)
+
+
+async def test_a_phase_report_keeps_no_version_that_is_out_of_shape(one: domain.Domain) -> None:
+    token = (await one.new_token("web-1")).token.text()
+    body = {"node_id": "web-1", "token": token, "phase": "failed", "version": "<b>1</b>"}
+    assert (await one.send(json.dumps(body).encode())).status == 403
+    assert await one.count("enrollment_attempts", "version IS NULL") == 1
+
+
+async def test_where_nodes_are_turned_off_a_repeat_is_refused_before_it_changes_anything(
+    one: domain.Domain,
+) -> None:
+    token, certificate = await one.new_token("web-1"), domain.new_certificate()
+    await one.knock("web-1", token, certificate=certificate, url="https://10.0.0.1:8443")
+    one.door = enroll_door.EnrollDoor(
+        one.store,
+        trust=None,
+        operators=one.operators,
+        reacher=None,
+        rules=enroll_decision.Rules(
+            infra="default", environment="test", limits=domain.LIMITS, cap=domain.CAP
+        ),
+        clock=one.clock,
+    )
+    events = await one.count("events")
+    said = await one.knock("web-1", token, certificate=certificate, url="https://10.0.0.2:8443")
+    assert said.raw == enroll_door.REFUSED.body
+    assert (await one.audit())[0] == ("refused", "nodes-disabled", 1)
+    assert await one.count("nodes", "url = 'https://10.0.0.1:8443'") == 1
+    assert await one.count("events") == events
+
+
+async def test_every_problem_but_the_uniform_refusal_carries_the_id_of_its_request(
+    one: domain.Domain,
+) -> None:
+    token = await one.new_token("web-1")
+    said = {
+        422: await one.knock("_", token),
+        413: await one.send(b"x" * 65_537),
+        409: await one.knock("web-1", token, version="99.0.0"),
+        403: await _unknown(one),
+    }
+    while (last := await _unknown(one)).status == 403:
+        assert last.raw == said[403].raw
+    said[last.status] = last
+    assert {status: one_said.body["request_id"] for status, one_said in said.items()} == {
+        422: domain.REQUEST,
+        413: domain.REQUEST,
+        409: domain.REQUEST,
+        429: domain.REQUEST,
+        403: "",
+    }
+    trusted = await one.door.answer_trust(b"[]", address=domain.PEER, request_id=domain.REQUEST)
+    assert json.loads(trusted.body)["request_id"] == domain.REQUEST
 
 
 async def _field(one: domain.Domain, field: str, **change: Any) -> domain.Said:

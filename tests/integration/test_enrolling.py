@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from platform_server.nodes import chores
+from platform_server.nodes import chores, register
 from platform_server.store import contract
 from platform_server.tokens import issue
 from tests.support import domain
@@ -105,6 +105,50 @@ async def test_a_repeat_takes_over_url_and_version_only_until_the_node_was_ready
     assert (row["url"], row["version"]) == ("https://10.0.0.2:8443", "0.0.9")
 
 
+async def test_what_a_repeat_changes_stands_in_the_action_log(one: domain.Domain) -> None:
+    token, key = await one.new_token("web-1"), domain.new_key()
+    first, second = domain.certificate_of(key), domain.certificate_of(key)
+    await one.knock("web-1", token, certificate=first, url="https://10.0.0.1:8443")
+    await one.knock("web-1", token, certificate=second, url="https://10.0.0.2:8443")
+    await one.knock("web-1", token, certificate=second, url="https://10.0.0.2:8443")
+    rows = await one.store.read(
+        lambda tx: tx.fetch_all(
+            "SELECT actor, action, target, details FROM action_log "
+            "WHERE target = 'web-1' ORDER BY seq LIMIT 9"
+        )
+    )
+    assert [(row["action"], row["target"]) for row in rows] == [
+        ("node.enrolled", "web-1"),
+        ("node.address-changed", "web-1"),
+        ("node.certificate-changed", "web-1"),
+    ]
+    assert {row["actor"] for row in rows} == {f"enrollment:{token.enrollment.enrollment_id}"}
+    moved = json.loads(rows[1]["details"])
+    assert (moved["former_url"], moved["url"]) == (
+        "https://10.0.0.1:8443",
+        "https://10.0.0.2:8443",
+    )
+    node = await _row(one, "SELECT certificate_sha256 FROM nodes")
+    assert json.loads(rows[2]["details"]) == {"certificate_sha256": node["certificate_sha256"]}
+
+
+async def test_a_node_that_keeps_changing_is_answered_and_stays_as_it_is_for_the_hour(
+    one: domain.Domain,
+) -> None:
+    token, certificate = await one.new_token("web-1"), domain.new_certificate()
+    for number in range(register.MOST_CHANGES_AN_HOUR + 5):
+        url = f"https://10.0.0.{number}:8443"
+        said = await one.knock("web-1", token, certificate=certificate, url=url)
+        assert said.status == (200 if number else 201)
+    written = await one.count("action_log", "action = 'node.address-changed'")
+    assert written == register.MOST_CHANGES_AN_HOUR
+    last = f"https://10.0.0.{register.MOST_CHANGES_AN_HOUR}:8443"
+    assert (await _row(one, "SELECT url FROM nodes"))["url"] == last
+    one.clock.advance(3601)
+    await one.knock("web-1", token, certificate=certificate, url="https://10.0.0.99:8443")
+    assert (await _row(one, "SELECT url FROM nodes"))["url"] == "https://10.0.0.99:8443"
+
+
 async def test_configured_nodes_and_the_platforms_own_id_cannot_be_taken(
     store: contract.Store, tmp_path: pathlib.Path
 ) -> None:
@@ -165,6 +209,20 @@ async def test_b12_a_token_minted_before_a_removal_opens_nothing_even_after_allo
     await one.allow("web-1")
     assert (await one.knock("web-1", before)).status == 403
     assert (await one.knock("web-1", await one.new_token("web-1"))).status == 201
+
+
+async def test_allowing_a_node_ends_every_unused_token_of_its_id(one: domain.Domain) -> None:
+    """Also one that should not exist."""
+
+    async def ask(_tx: contract.Tx) -> issue.Standing:
+        return issue.Standing.FREE
+
+    await one.knock("web-1", await one.new_token("web-1"))
+    await one.remove("web-1")
+    stray = await one.new_token("web-1", ask=ask)
+    await one.allow("web-1")
+    assert (await one.knock("web-1", stray)).status == 403
+    assert (await one.audit())[0][1] == "revoked"
 
 
 async def test_e14_a_node_can_be_removed_and_allowed_five_times_in_a_row(

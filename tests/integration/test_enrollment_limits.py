@@ -1,6 +1,7 @@
 """Limits on failed enrollments, and what of them is kept, over a real store of either kind."""
 
 import functools
+import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any, cast
@@ -10,7 +11,7 @@ import pytest
 from platform_server.enrollment import attempts, limiter
 from platform_server.store import contract
 from tests.support import domain
-from wire_protocol import enrollment_token, statements, trust
+from wire_protocol import enrollment_token, problems, statements, trust
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -37,6 +38,37 @@ async def test_failures_are_limited_but_a_good_token_never_is(one: domain.Domain
     assert said[-1].retry_after == said[-1].body["retry_after"] == 60
     assert (await one.audit())[0] == ("refused", "unknown-token", 30)
     assert (await one.knock("web-1", good)).status == 201
+
+
+async def test_phase_reports_of_strangers_are_limited_and_recorded_like_their_enrollments(
+    one: domain.Domain,
+) -> None:
+    def report(token: str) -> bytes:
+        return json.dumps({"node_id": "web-1", "token": token, "phase": "joining"}).encode()
+
+    good = await one.new_token("web-1")
+    said = [await one.send(report(enrollment_token.new().text())) for _ in range(35)]
+    assert [one_said.status for one_said in said] == [403] * 30 + [429] * 5
+    assert (await _unknown(one)).status == 429
+    assert await one.audit() == [("refused", "unknown-token", 30)]
+    assert (await one.send(report(good.token.text()))).status == 403
+    assert (await one.audit())[0] == ("refused", "no-operation", 1)
+
+
+async def test_the_holder_of_a_good_token_adds_one_line_an_hour_whatever_version_he_claims(
+    one: domain.Domain,
+) -> None:
+    token = await one.new_token("web-1")
+    for hour in range(2):
+        for number in range(20):
+            said = await one.knock("web-1", token, version=f"9.{hour}.{number}")
+            assert said.status == problems.CODES["worker-newer"].status
+        assert await one.count("action_log", "action = 'node.worker-newer'") == hour + 1
+        assert len(await one.audit()) == hour + 1
+        one.clock.advance(3600)
+        token = await one.new_token("web-1")
+    row = await _row(one, "SELECT version, count FROM enrollment_attempts ORDER BY attempt_id DESC")
+    assert (row["version"], row["count"]) == ("9.1.19", 20)
 
 
 async def test_guessing_at_one_token_id_is_stopped_after_ten(one: domain.Domain) -> None:
@@ -110,11 +142,18 @@ async def _all_rows(tx: contract.Tx, *, table: str) -> Sequence[contract.Row]:
 async def test_the_trust_question_is_answered_without_a_token_and_limited_by_itself(
     one: domain.Domain,
 ) -> None:
-    answered = await one.door.answer_trust(b"{}", address=domain.PEER)
+    answered = await one.door.answer_trust(b"{}", address=domain.PEER, request_id=domain.REQUEST)
     assert answered.status == 200
     parsed = statements.parse_answer(answered.body)
     assert trust.accept_first(parsed, trust_key_ids=[]).statement.serial == 1
-    assert (await one.door.answer_trust(b'{"a":1}', address="192.0.2.8")).status == 422
-    many = [await one.door.answer_trust(b"{}", address=domain.PEER) for _ in range(130)]
+    assert (
+        await one.door.answer_trust(b'{"a":1}', address="192.0.2.8", request_id=domain.REQUEST)
+    ).status == 422
+    many = [
+        await one.door.answer_trust(b"{}", address=domain.PEER, request_id=domain.REQUEST)
+        for _ in range(130)
+    ]
     assert {one_said.status for one_said in many} == {200, 429}
-    assert (await one.door.answer_trust(b"{}", address="192.0.2.9")).status == 200
+    assert (
+        await one.door.answer_trust(b"{}", address="192.0.2.9", request_id=domain.REQUEST)
+    ).status == 200

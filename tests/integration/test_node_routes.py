@@ -9,7 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from platform_server.endpoints import enroll_server, enrollments, nodes, platform_routes
+from platform_server.endpoints import (
+    enroll_server,
+    enrollments,
+    invitations,
+    nodes,
+    platform_routes,
+)
 from platform_server.store import contract
 from platform_server.trust import statements
 from runtime_kit import clock as clock_kit
@@ -65,8 +71,8 @@ async def _running(
         facts=statements.Facts(enrollment_pins=(PIN,), enrollment_url=URL),
     )
 
-    def invite() -> enrollments.Invitation:
-        return enrollments.Invitation(
+    def invite() -> invitations.Invitation:
+        return invitations.Invitation(
             platform_url=URL,
             pins=(PIN,),
             trust_key_ids=platform_routes.key_ids_of(one.trust.published),
@@ -217,6 +223,18 @@ async def test_issuing_under_check_plans_and_leaves_nothing_behind(rig: Rig) -> 
     assert _code(refused) == (409, "node-exists")
     assert await rig.one.count("enrollments") == 1
     assert await rig.one.count("action_log", "action = 'enrollments.issue-refused'") == 0
+
+
+async def test_whoever_may_look_may_ask_what_an_issue_would_do_even_of_a_reenrollment(
+    rig: Rig,
+) -> None:
+    await rig.enrolled("web-1")
+    viewer = await rig.api.token("nodes.view")
+    body = {"node_id": "web-1", "replace": True}
+    looked = await rig.api.public.post("/api/v1/enrollments?check=true", json=body, headers=viewer)
+    assert looked.status_code == 200, looked.text
+    refused = await rig.api.public.post("/api/v1/enrollments", json=body, headers=viewer)
+    assert _code(refused) == (403, "not-permitted")
 
 
 async def test_with_nodes_turned_off_nothing_is_issued_and_trust_keys_stay_unpublished(
@@ -438,5 +456,6 @@ async def test_the_anonymous_routes_answer_on_the_api_like_on_the_listener(rig: 
     assert refused.content == (await rig.one.send(json.dumps(body).encode())).raw
     misshapen = await rig.api.public.post("/api/v1/enroll", json={**body, "node_id": "_"})
     assert misshapen.json()["field"] == "node_id"
+    assert misshapen.json()["request_id"] == misshapen.headers["x-request-id"]
     checked = await rig.api.public.post("/api/v1/enroll?check=true", json=body)
     assert checked.status_code == 422

@@ -28,7 +28,7 @@ async def one(store: contract.Store, tmp_path: pathlib.Path) -> domain.Domain:
 
 
 async def _answer(one: domain.Domain) -> wire.TrustAnswer:
-    answered = await one.door.answer_trust(b"{}", address=None)
+    answered = await one.door.answer_trust(b"{}", address=None, request_id=domain.REQUEST)
     assert answered.status == 200
     return wire.parse_answer(answered.body)
 
@@ -135,7 +135,10 @@ async def test_rotating_by_hand_adds_keys_up_to_a_bound(one: domain.Domain) -> N
         await one.store.transact(functools.partial(rotate, now=one.clock.now()))
     await one.trust.follow()
     assert len(one.trust.published.statement.trust_keys) == rotation.MOST_KEYS
-    assert len((await one.door.answer_trust(b"{}", address=None)).body) < wire.MAX_ANSWER_BYTES
+    assert (
+        len((await one.door.answer_trust(b"{}", address=None, request_id=domain.REQUEST)).body)
+        < wire.MAX_ANSWER_BYTES
+    )
 
 
 async def test_a_second_engine_serves_the_same_keys_and_notices_a_rotation(

@@ -74,7 +74,9 @@ async def _medians(one: domain.Domain, bodies: dict[str, bytes]) -> dict[str, fl
     for _ in range(ROUNDS):
         for reason, body in bodies.items():
             began = time.perf_counter()
-            answered = await one.door.answer_enroll(body, address=domain.PEER)
+            answered = await one.door.answer_enroll(
+                body, address=domain.PEER, request_id=domain.REQUEST
+            )
             taken[reason].append(time.perf_counter() - began)
             assert answered.status == 403
     return {reason: statistics.median(times) for reason, times in taken.items()}
@@ -85,7 +87,29 @@ async def test_the_time_of_a_refusal_does_not_tell_its_reason(
     store: contract.Store, tmp_path: pathlib.Path
 ) -> None:
     one = await domain.build(store, folder=tmp_path, limits=UNLIMITED)
-    bodies = await _refused(one)
+    await _compare(one, await _refused(one))
+
+
+@pytest.mark.timeout(300)
+async def test_the_time_of_a_refused_phase_does_not_tell_a_good_token_from_a_bad_one(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    one = await domain.build(store, folder=tmp_path, limits=UNLIMITED)
+    issued = (await one.new_token("t-1")).token
+    wrong = enrollment_token.EnrollmentToken(
+        enrollment_id=issued.enrollment_id, secret_hex=enrollment_token.new().secret_hex
+    )
+    tokens = {"good": issued, "unknown": enrollment_token.new(), "wrong": wrong}
+    await _compare(
+        one,
+        {
+            name: json.dumps({"node_id": "t-1", "token": token.text(), "phase": "joining"}).encode()
+            for name, token in tokens.items()
+        },
+    )
+
+
+async def _compare(one: domain.Domain, bodies: dict[str, bytes]) -> None:
     await _medians(one, bodies)
     apart: list[dict[str, float]] = []
     for _ in range(TRIES):

@@ -180,7 +180,7 @@ REASONS = {
 }
 
 PHASE = "a phase without an operation"
-"""Another kind of request, which reads where the others write; timed against its own kind."""
+"""Another kind of request, of which less is asked; timed against its own kind."""
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +240,7 @@ async def test_the_audit_alone_tells_the_reasons_apart(
         "key-in-use",
         "key-changed",
         "bad-certificate-signature",
+        "no-operation",
     }
 
 

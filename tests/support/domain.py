@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import functools
 import json
 import pathlib
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from platform_server.endpoints import enroll_door
+from platform_server.endpoints import enroll_decision, enroll_door
 from platform_server.enrollment import attempts, limiter
 from platform_server.nodes import configured, reach, registry
 from platform_server.sealing import envelope
@@ -26,6 +27,7 @@ START = datetime.datetime(2026, 3, 1, 12, 0, 0, tzinfo=datetime.UTC)
 LIMITS = limiter.Limits(per_minute=120, per_address=30, per_token=10)
 CAP = attempts.Cap(entries=500, days=30)
 PEER = "192.0.2.7"
+REQUEST = "00112233445566ff"
 
 Key = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
 
@@ -100,11 +102,10 @@ class Domain:
             **given,
         }
 
-        async def work(tx: contract.Tx) -> issue.Issued:
-            standing = await registry.standing_of(tx, node_id=wanted, operators=self.operators)
-            return await issue.issue(tx, node_id=wanted, standing=standing, **fields)
-
-        return await self.store.transact(work)
+        ask = functools.partial(registry.standing_of, node_id=wanted, operators=self.operators)
+        return await self.store.transact(
+            lambda tx: issue.issue(tx, node_id=wanted, **{"ask": ask, **fields})
+        )
 
     async def knock(
         self,
@@ -127,7 +128,7 @@ class Domain:
 
     async def send(self, body: bytes, *, address: str | None = PEER) -> Said:
         """One enroll request with this very body."""
-        answered = await self.door.answer_enroll(body, address=address)
+        answered = await self.door.answer_enroll(body, address=address, request_id=REQUEST)
         return Said(
             status=answered.status,
             body=json.loads(answered.body),
@@ -153,7 +154,10 @@ class Domain:
     async def allow(self, node_id: str) -> None:
         await self.store.transact(
             lambda tx: registry.allow(
-                tx, node_id=ids.parse_node_id(node_id), operators=self.operators
+                tx,
+                node_id=ids.parse_node_id(node_id),
+                operators=self.operators,
+                now=self.clock.now(),
             )
         )
 
@@ -209,7 +213,7 @@ async def build(
         trust=trust,
         operators=operators,
         reacher=reacher,
-        rules=enroll_door.Rules(
+        rules=enroll_decision.Rules(
             infra="default",
             environment="test",
             limits=limits,

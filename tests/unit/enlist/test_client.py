@@ -83,7 +83,7 @@ def test_the_token_goes_in_the_header_alone(platform: standin.StandIn, sync: enl
 
 
 def test_a_busy_platform_is_asked_again(platform: standin.StandIn, sync: enlist.Client) -> None:
-    platform.faults = [standin.refusing("store-busy"), standin.refusing("draining")]
+    platform.faults = [standin.refusing("store-busy"), standin.refusing("unavailable")]
     assert sync.nodes.list().nodes == []
     assert len(platform.seen) == 3
 

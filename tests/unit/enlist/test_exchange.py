@@ -119,7 +119,6 @@ CLASSES = {
     "not-signed-in": errors.NotPermitted,
     "not-permitted": errors.NotPermitted,
     "worker-newer": errors.NeedsOperator,
-    "draining": errors.Temporary,
     "internal": errors.Fault,
 }
 
