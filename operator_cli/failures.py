@@ -10,6 +10,7 @@ import traceback
 
 import click
 
+from operator_cli import columns
 from runtime_kit import reports
 
 OUR_FAULT = 1
@@ -30,7 +31,9 @@ def tell(error: BaseException, *, debug: bool) -> int:
         return error.exit_code
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):
-        click.echo(f"Error: {error}", err=True)
+        # What another side said may hold control characters, which would command the terminal.
+        lines = [columns.clean(line) if line else "" for line in f"Error: {error}".splitlines()]
+        click.echo("\n".join(lines), err=True)
         return int(code)
     report = reports.write(error, environment=os.environ)
     click.echo(f"Error: {report.sentence}", err=True)
