@@ -175,7 +175,9 @@ class LabelsRequest(Request):
 class ReasonRequest(Request):
     """Why, in the operator's words."""
 
-    reason: Annotated[str, pydantic.Field(max_length=500)] = ""
+    reason: Annotated[str, pydantic.Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")] = (
+        ""  # it is shown on terminals, so it holds no control characters
+    )
 
 
 class Change(Answer):
