@@ -12,7 +12,6 @@ import pydantic
 from wire_protocol import agent_url, enrollment_token, ids, labels, versions
 
 MAX_CERTIFICATE_BYTES = 4096
-MAX_INSTANCE_BYTES = 16_384
 MAX_DETAIL = 1024
 
 Phase = Literal["fetching", "installing", "joining", "starting", "failed"]
