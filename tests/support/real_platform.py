@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -153,6 +153,8 @@ def running(
     database_url: str | None = None,
     environment: Mapping[str, str] | None = None,
     enrollment_port: int = 0,
+    addresses: Sequence[str] = ("127.0.0.1",),
+    prefix: Sequence[str] = (),
 ) -> Iterator[RealPlatform]:
     """A Platform for the length of a `with`; it must have ended cleanly by its end."""
     platform = start(
@@ -161,6 +163,8 @@ def running(
         database_url=database_url,
         environment=environment,
         enrollment_port=enrollment_port,
+        addresses=addresses,
+        prefix=prefix,
     )
     try:
         yield platform
@@ -174,13 +178,17 @@ def start(
     database_url: str | None = None,
     environment: Mapping[str, str] | None = None,
     enrollment_port: int = 0,
+    addresses: Sequence[str] = ("127.0.0.1",),
+    prefix: Sequence[str] = (),
 ) -> RealPlatform:
-    """Starts a Platform and waits until it says that it listens."""
+    """Starts a Platform, on another host with `prefix`, and waits until it says it listens."""
     log = data_dir.with_name(f"{data_dir.name}.log")
     command = [
+        *prefix,
         *ENLIST,
         *("serve", "-o", "json", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"),
-        *("--enrollment-port", str(enrollment_port), "--enrollment-address", "127.0.0.1"),
+        *("--enrollment-port", str(enrollment_port)),
+        *(word for address in addresses for word in ("--enrollment-address", address)),
         *(("--database-url", database_url) if database_url else ()),
         *arguments,
     ]
