@@ -19,7 +19,7 @@ from platform_server.audit import actions
 from platform_server.endpoints import enroll_request
 from platform_server.enrollment import attempts, certificate, enroll, limiter
 from platform_server.enrollment import refusals as endings
-from platform_server.nodes import addresses, configured, register
+from platform_server.nodes import addresses, configured, register, registry
 from platform_server.store import contract
 from platform_server.tokens import reasons, redeem
 from runtime_kit import clock as clock_kit
@@ -101,6 +101,8 @@ class Decider:
         proved = await redeem.prove(tx, token=knock.token)
         if not isinstance(proved, redeem.Proved):
             return await self._refuse_stranger(tx, knock=knock, reason=proved, now=now)
+        # where the operation will be looked up; a stranger's failure is counted in that time
+        await registry.standing_of(tx, node_id=knock.node_id, operators=self._operators)
         return await self._refuse(
             tx, knock=knock, reason=reasons.Reason.NO_OPERATION, proved=proved, now=now
         )

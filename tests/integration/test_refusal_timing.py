@@ -1,13 +1,16 @@
 """A stranger cannot tell refusals apart by the clock (interface.md: 10 % or 0.5 ms).
 
-Measured where the answer is made, the reasons taken in turn, so that a busy machine slows all of
-them alike. A machine that is too busy to measure on gets further tries.
+Measured where the answer is made.
 """
 
+import collections
 import json
+import os
 import pathlib
+import random
 import statistics
 import time
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -69,17 +72,25 @@ async def _refused(one: domain.Domain) -> dict[str, bytes]:
     return bodies
 
 
-async def _medians(one: domain.Domain, bodies: dict[str, bytes]) -> dict[str, float]:
-    taken: dict[str, list[float]] = {reason: [] for reason in bodies}
+async def _measure(
+    one: domain.Domain, bodies: Mapping[str, bytes], *, taken: dict[str, list[float]]
+) -> None:
+    """Each reason in turn, in a new order each round, so that all are slowed alike."""
+    chance = random.Random(1)
+    order = list(bodies.items())
     for _ in range(ROUNDS):
-        for reason, body in bodies.items():
+        chance.shuffle(order)
+        for reason, body in order:
             began = time.perf_counter()
             answered = await one.door.answer_enroll(
                 body, address=domain.PEER, request_id=domain.REQUEST
             )
             taken[reason].append(time.perf_counter() - began)
             assert answered.status == 403
-    return {reason: statistics.median(times) for reason, times in taken.items()}
+
+
+def _are_alike(seconds: Sequence[float]) -> bool:
+    return max(seconds) - min(seconds) <= max(FRACTION * min(seconds), SECONDS)
 
 
 @pytest.mark.timeout(300)
@@ -109,13 +120,25 @@ async def test_the_time_of_a_refused_phase_does_not_tell_a_good_token_from_a_bad
     )
 
 
-async def _compare(one: domain.Domain, bodies: dict[str, bytes]) -> None:
-    await _medians(one, bodies)
-    apart: list[dict[str, float]] = []
+async def _compare(one: domain.Domain, bodies: Mapping[str, bytes]) -> None:
+    """Over all tries so far, so that the medians settle on a machine that does other things too.
+
+    One reason is measured beside them as often as there are reasons. Where even that one lies apart
+    from itself in the end, or more work waits than there are processors, the machine is too busy to
+    say anything.
+    """
+    first = next(iter(bodies.values()))
+    same = {f"{number} of one": first for number in range(len(bodies))}
+    await _measure(one, bodies, taken=collections.defaultdict(list))
+    taken: dict[str, list[float]] = collections.defaultdict(list)
     for _ in range(TRIES):
-        medians = await _medians(one, bodies)
-        least, most = min(medians.values()), max(medians.values())
-        if most - least <= max(FRACTION * least, SECONDS):
+        await _measure(one, {**bodies, **same}, taken=taken)
+        medians = {reason: statistics.median(times) for reason, times in taken.items()}
+        if _are_alike([medians[reason] for reason in bodies]):
             return
-        apart.append({reason: round(one * 1000, 3) for reason, one in medians.items()})
-    raise AssertionError(f"The medians in ms lie apart in every try: {apart}")
+    if os.getloadavg()[0] > (os.cpu_count() or 1) or not _are_alike(
+        [medians[name] for name in same]
+    ):
+        pytest.skip("this machine is too busy to measure half a millisecond")
+    apart = {reason: round(1000 * median, 3) for reason, median in medians.items()}
+    raise AssertionError(f"The medians in ms lie apart: {apart}")
