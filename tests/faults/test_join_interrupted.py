@@ -55,13 +55,18 @@ def lifetime(platform: real_platform.RealPlatform, folder: pathlib.Path, node_id
 
 
 def kill_and_finish(
-    platform: real_platform.RealPlatform, folder: pathlib.Path, *, shard: int, step: float
+    platform: real_platform.RealPlatform,
+    folder: pathlib.Path,
+    *,
+    name: str,
+    shard: int,
+    step: float,
 ) -> int:
     """Kills one join a step, each later than the one before; all finish when repeated."""
     kills, turn = 0, shard
     alive = True
     while alive:
-        node_id = f"kill-{turn}"
+        node_id = f"{name}-{turn}"
         worker = machine.in_folder(folder, name=node_id)
         token = machine.issue(platform, node_id)
         alive = killed_after(worker, token, turn * step)
@@ -79,7 +84,7 @@ def test_a_join_killed_at_any_time_of_its_life_finishes_when_repeated(
 ) -> None:
     """Every 10 ms, or on a slow machine as many times as its life has such steps on a fast one."""
     step = max(STEP_SECONDS, lifetime(platform, tmp_path, f"whole-{shard}") / MOST_KILLS)
-    kills = kill_and_finish(platform, tmp_path, shard=shard, step=step)
+    kills = kill_and_finish(platform, tmp_path, name="kill", shard=shard, step=step)
     assert kills > 2, "the join ended before it could be killed"
 
 
@@ -89,7 +94,7 @@ def test_a_join_killed_at_any_time_of_its_life_finishes_when_repeated(
 def test_a_join_killed_after_every_ten_milliseconds_of_its_life_finishes_when_repeated(
     platform: real_platform.RealPlatform, tmp_path: pathlib.Path, shard: int
 ) -> None:
-    kills = kill_and_finish(platform, tmp_path, shard=shard, step=STEP_SECONDS)
+    kills = kill_and_finish(platform, tmp_path, name="kill-long", shard=shard, step=STEP_SECONDS)
     assert kills > 2, "the join ended before it could be killed"
 
 
