@@ -179,9 +179,6 @@ REASONS = {
     "a phase without an operation": _phase_without_an_operation,
 }
 
-PHASE = "a phase without an operation"
-"""Another kind of request, of which less is asked; timed against its own kind."""
-
 
 @pytest.fixture(scope="module")
 def provoked() -> dict[str, bytes]:
@@ -264,19 +261,10 @@ async def test_the_medians_of_refusals_do_not_tell_the_reason(
     stage: Stage, provoked: dict[str, bytes]
 ) -> None:
     bodies = dict(await _requests(stage, provoked))
-    del bodies[PHASE]
+    phase = json.loads(bodies["a phase without an operation"])
+    unknown = {**phase, "token": enrollment_token.new().text()}
+    bodies["a phase with an unknown token"] = json.dumps(unknown).encode()
     await _measure(stage, bodies)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-async def test_the_medians_of_refused_phases_do_not_tell_a_good_token_from_a_bad_one(
-    stage: Stage, provoked: dict[str, bytes]
-) -> None:
-    good = (await _requests(stage, provoked))[PHASE]
-    document = json.loads(good)
-    unknown = json.dumps({**document, "token": enrollment_token.new().text()}).encode()
-    await _measure(stage, {"good": good, "unknown": unknown})
 
 
 async def _measure(stage: Stage, bodies: Mapping[str, bytes]) -> None:
