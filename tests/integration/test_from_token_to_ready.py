@@ -67,6 +67,21 @@ def test_an_agent_killed_right_after_the_join_comes_up_without_a_token(
         machine.wait_for_state(platform, "killed-1", "ready")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a hostname of the test's own needs root")
+def test_a_machine_that_changes_its_hostname_stays_the_node_it_is(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    """Lesson C8; C10 is the two nodes on one machine above, with one machine-id and firmware."""
+    worker = machine.in_folder(tmp_path)
+    worker.join(machine.issue(platform, "named-1"))
+    renamed = ("unshare", "--uts", "sh", "-c", 'hostname another-name && exec "$@"', "sh")
+    agent = worker.start_agent(prefix=renamed)
+    try:
+        assert machine.wait_for_state(platform, "named-1", "ready")["node_id"] == "named-1"
+    finally:
+        agent.stop()
+
+
 def test_joining_again_changes_nothing_and_says_so(
     platform: real_platform.RealPlatform, tmp_path: pathlib.Path
 ) -> None:

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.support import real_platform
@@ -77,12 +77,14 @@ class Machine:
         finally:
             agent.stop()
 
-    def start_agent(self, *, environment: Mapping[str, str] | None = None) -> "Agent":
+    def start_agent(
+        self, *, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+    ) -> "Agent":
         """Starts the Agent; its log stands beside the data directory."""
         log = self.data_dir.with_name(f"{self.data_dir.name}.log")
         with log.open("ab") as errors:
             process = subprocess.Popen(
-                [*real_platform.ENLIST, "agent", "--data-dir", str(self.data_dir)],
+                [*prefix, *real_platform.ENLIST, "agent", "--data-dir", str(self.data_dir)],
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
