@@ -1,8 +1,9 @@
 """Kept-alive connections to one server of ours behind a Unix socket.
 
 For: the leg from a public port to the process that decides. Requests handed to it must be safe to
-send twice: a connection that breaks before the first byte of an answer is replaced once and the
-request sent again. While nobody listens on the socket the request waits, within its own limit.
+send again: where a connection breaks before the first byte of an answer, the request goes out over
+a new one, at most two times. While nobody listens on the socket the request waits, within its own
+limit.
 Not for: other people's servers; answers must state their length.
 Known limit: no more connections than callers; whoever calls bounds how many there are.
 """
@@ -73,13 +74,16 @@ class Pool:
         self._idle.clear()
 
     async def _send(self, request: bytes) -> messages.Answer:
-        try:
-            return await self._send_once(request)
-        except _ClosedEarly:
-            return await self._send_once(request)
+        """Over a kept connection, then over new ones: of the kept, others may be closed too."""
+        kept = self._find_idle()
+        if kept is not None:
+            with contextlib.suppress(_ClosedEarly):
+                return await self._send_over(kept, request)
+        with contextlib.suppress(_ClosedEarly):  # taken by a server that was about to go
+            return await self._send_over(await self._connect(), request)
+        return await self._send_over(await self._connect(), request)
 
-    async def _send_once(self, request: bytes) -> messages.Answer:
-        connection = self._find_idle() or await self._connect()
+    async def _send_over(self, connection: "_Connection", request: bytes) -> messages.Answer:
         try:
             answer = await connection.exchange(request)
         except BaseException:

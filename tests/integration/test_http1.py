@@ -262,6 +262,38 @@ async def test_the_pool_replaces_a_connection_that_its_server_has_closed(tmp_pat
     pooled.close()
 
 
+async def test_the_pool_is_served_though_all_its_connections_close_on_the_next_request(
+    tmp_path: Path,
+) -> None:
+    """As when a server is killed: of several kept connections none is known to be closed yet."""
+    path = tmp_path / "s"
+    everybody = asyncio.Barrier(3)
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if not kept.is_set():
+            await everybody.wait()  # so that the pool needs three connections at once
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        ended.release()
+
+    kept = asyncio.Event()
+    ended = asyncio.Semaphore(0)
+    pooled = pool.Pool(path)
+    async with await asyncio.start_unix_server(answer_once, str(path)):
+        first = [pooled.exchange(method="POST", target=b"/x") for _ in range(3)]
+        assert [got.status for got in await asyncio.gather(*first)] == [200, 200, 200]
+        kept.set()
+        assert (await pooled.exchange(method="POST", target=b"/x")).status == 200
+        pooled.close()
+        for _ in range(4):
+            await ended.acquire()
+
+
 async def test_the_pool_gives_up_when_nobody_answers_in_time(tmp_path: Path) -> None:
     with pytest.raises(pool.Unreachable):
         await pool.Pool(tmp_path / "none").exchange(method="POST", target=b"/x", timeout_s=0.1)
