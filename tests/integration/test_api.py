@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from platform_server.store import contract
-from tests.support import api
+from tests.support import api, waits
 
 _TOKEN = {"name": "ci", "permissions": ["nodes.view"]}
 
@@ -369,8 +369,9 @@ async def test_a_follower_whose_token_is_revoked_is_let_go(
             assert await anext(lines) == ": Enlist events"
             token_id = headers["Authorization"].split("_")[1]
             assert (await running.local.delete(f"/api/v1/tokens/{token_id}")).status_code == 200
-            async for _ in lines:  # the stream must end by itself
-                running.clock.advance(15)
+            async with waits.moving(running.clock), asyncio.timeout(30):
+                told = [line async for line in lines]  # until the Platform ends the stream
+            assert "event: token.revoked" in told
 
 
 async def test_idle_connections_give_way_to_whoever_has_a_question(

@@ -91,7 +91,7 @@ def _pids(platform: real_platform.RealPlatform, word: str) -> set[int]:
     found = set()
     for one in platform.family()[1:]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            if word in " ".join(one.cmdline()):
+            if word in real_platform.command_of(one):
                 found.add(one.pid)
     return found
 

@@ -174,7 +174,11 @@ def test_a_killed_listener_is_started_again(tmp_path: pathlib.Path) -> None:
     with real_platform.running(tmp_path / "p") as platform:
         before = platform.child(LISTENER)
         before.kill()
-        _until(lambda: LISTENER in str([one.cmdline() for one in platform.family()[1:]]))
+        _until(
+            lambda: (
+                LISTENER in str([real_platform.command_of(one) for one in platform.family()[1:]])
+            )
+        )
         _until(lambda: _answers_tls(platform.enrollment_url))
         assert platform.child(LISTENER).pid != before.pid
 
@@ -460,7 +464,7 @@ def test_the_database_password_stands_in_no_process_list(
     (tmp_path / "p").mkdir(mode=0o700)
     (tmp_path / "p" / "config.toml").write_text(f"[store]\ndatabase_url = '{postgres_url}'\n")
     with real_platform.running(tmp_path / "p") as platform:
-        shown = [" ".join(one.cmdline()) for one in platform.family()]
+        shown = [real_platform.command_of(one) for one in platform.family()]
         assert [line for line in shown if postgres_url in line] == []
         assert postgres_url not in platform.log.read_text()
 
@@ -477,7 +481,7 @@ def _write_pair(cert: pathlib.Path, key: pathlib.Path) -> str:
 
 def _has_engine(platform: real_platform.RealPlatform) -> bool:
     try:
-        return any(ENGINE in " ".join(one.cmdline()) for one in platform.family()[1:])
+        return any(ENGINE in real_platform.command_of(one) for one in platform.family()[1:])
     except psutil.NoSuchProcess:
         return False
 

@@ -52,8 +52,8 @@ class RealPlatform:
 
     def child(self, word: str) -> psutil.Process:
         """The one child whose command line holds the word, as `engine`."""
-        found = [kid for kid in self.family()[1:] if word in " ".join(kid.cmdline())]
-        assert len(found) == 1, [kid.cmdline() for kid in self.family()]
+        found = [kid for kid in self.family()[1:] if word in command_of(kid)]
+        assert len(found) == 1, [command_of(kid) for kid in self.family()]
         return found[0]
 
     def cpu_seconds(self) -> float:
@@ -100,6 +100,14 @@ class RealPlatform:
             ) from None
         close(self.process)
         return code
+
+
+def command_of(process: psutil.Process) -> str:
+    """A process's command line; empty once it has gone, as one may between look and question."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 class _UnixConnection(http.client.HTTPConnection):

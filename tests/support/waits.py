@@ -5,7 +5,10 @@ and `machine`.
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from runtime_kit import clock as clock_kit
 
 PACE_SECONDS = 0.02
 
@@ -20,3 +23,19 @@ async def until(true: Callable[[], bool], *, seconds: float = 40.0) -> None:
 async def pace(*, times: int = 1) -> None:
     """The pause of a steady stream, which is no flood (tests/faults/test_listener_abuse.py)."""
     await asyncio.sleep(times * PACE_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def moving(clock: clock_kit.ManualClock) -> AsyncIterator[None]:
+    """The clock goes on by itself, a second a pace, for the length of an `async with`."""
+
+    async def go_on() -> None:
+        while True:
+            clock.advance(1)
+            await pace()
+
+    going = asyncio.create_task(go_on())
+    try:
+        yield
+    finally:
+        going.cancel()
