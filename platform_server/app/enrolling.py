@@ -176,7 +176,9 @@ async def build(
                 ports_changed=kept.ensure_now,
             ).served(),
         ),
-        anonymous_routes=enroll_server.routes_of(door),
+        anonymous_routes=enroll_server.routes_of(
+            door, places=enroll_server.Places(settings.enrollment.connections)
+        ),
         socket_door=enroll_server.SocketDoor(door),
         tasks=tasks,
         client_file=client_file,

@@ -5,8 +5,11 @@ there and nowhere else; it is the machine's address. On the API port the caller'
 the gate makes of socket and trusted proxies.
 """
 
+import asyncio
+import contextlib
 import logging
 import secrets
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pydantic
@@ -17,6 +20,7 @@ from runtime_kit.http1 import messages
 from wire_protocol import enrollment, problems, product
 
 _LOG = logging.getLogger(__name__)
+_WAIT_SECONDS: Final = 2.0
 PEER_HEADER: Final = "x-enlist-peer"
 _ENROLL: Final = product.ENROLL_PATH.encode("ascii")
 _TRUST: Final = product.TRUST_PATH.encode("ascii")
@@ -94,18 +98,45 @@ class SocketDoor:
         return _response(answered)
 
 
-def routes_of(door: enroll_door.EnrollDoor) -> tuple[routes.Route, ...]:
+class Places:
+    """How many strangers' requests are in work at once on the API port, as at the listener's."""
+
+    def __init__(self, most: int, *, wait_seconds: float = _WAIT_SECONDS) -> None:
+        self._free = asyncio.Semaphore(most)
+        self._wait_seconds = wait_seconds
+
+    @contextlib.asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """One place for the length of an `async with`; refuses when none came free in time."""
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await self._free.acquire()
+        except TimeoutError:
+            raise refusals.Refusal(
+                "unavailable",
+                "Too many requests are in work; try again.",
+                retry_after_seconds=1,
+            ) from None
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+def routes_of(door: enroll_door.EnrollDoor, *, places: Places) -> tuple[routes.Route, ...]:
     """The two routes for the API port."""
 
     async def enroll(call: calls.Call[bytes, routes.NoQuery]) -> calls.Reply:
-        return _reply(
-            await door.answer_enroll(call.body, address=call.peer, request_id=call.request_id)
-        )
+        async with places.taken():
+            return _reply(
+                await door.answer_enroll(call.body, address=call.peer, request_id=call.request_id)
+            )
 
     async def trust(call: calls.Call[bytes, routes.NoQuery]) -> calls.Reply:
-        return _reply(
-            await door.answer_trust(call.body, address=call.peer, request_id=call.request_id)
-        )
+        async with places.taken():
+            return _reply(
+                await door.answer_trust(call.body, address=call.peer, request_id=call.request_id)
+            )
 
     raw: dict[str, Any] = {"method": "POST", "raw_body": True}
     return (

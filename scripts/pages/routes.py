@@ -46,7 +46,7 @@ def served() -> Sequence[routes.Route]:
         *platform_routes.PlatformRoutes(
             trust=_NOTHING, keyring=_NOTHING, whereabouts=_NOTHING, ports_changed=_NOTHING
         ).served(),
-        *enroll_server.routes_of(_NOTHING),
+        *enroll_server.routes_of(_NOTHING, places=_NOTHING),
         *api_tokens.served(),
         *audit_log.served(),
         *event_stream.served(_NOTHING),

@@ -97,7 +97,7 @@ async def _running(
             ),
             ports_changed=ports_changed,
         ).served(),
-        *enroll_server.routes_of(one.door),
+        *enroll_server.routes_of(one.door, places=enroll_server.Places(64)),
     )
     async with api.running(store, folder, settings=settings, extra=extra) as http:
         yield Rig(http, one)
