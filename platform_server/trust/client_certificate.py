@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
-from platform_server.trust import keys
+from platform_server.trust import key_usage, keys
 from runtime_kit import private_files
 from wire_protocol import ids
 
@@ -138,17 +138,7 @@ def issue(
     """A client certificate for this key under this trust key."""
     above = x509.load_pem_x509_certificate(issuer.public.certificate_pem.encode("ascii"))
     uri = f"enlist:platform:{platform_id}"
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    usage = key_usage.key_usage(signs=True, signs_certificates=False)
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, uri)]))

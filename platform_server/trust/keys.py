@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from platform_server.sealing import envelope, sealed_rows
 from platform_server.store import contract
+from platform_server.trust import key_usage
 from runtime_kit import clock
 from wire_protocol import ids, signing, statements
 
@@ -138,17 +139,7 @@ def _certificate(
 ) -> str:
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"Enlist trust key {key_id}")])
     public = private.public_key()
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    usage = key_usage.key_usage(signs=False, signs_certificates=True)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -25,6 +25,7 @@ from cryptography.x509 import oid
 from platform_server.audit import events
 from platform_server.sealing import envelope, sealed_rows
 from platform_server.store import contract
+from platform_server.trust import key_usage
 from runtime_kit import clock
 from wire_protocol import pins, times
 
@@ -203,17 +204,7 @@ def make_certificate(
         [x509.NameAttribute(x509.NameOID.COMMON_NAME, (names or ["enlist"])[0][:_MOST_COMMON_NAME])]
     )
     public = key.public_key()
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    usage = key_usage.key_usage(signs=True, signs_certificates=True)
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
