@@ -1,5 +1,6 @@
 """`enlist serve` as processes: what it prints, what it survives, what it refuses to start over."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -187,11 +188,13 @@ def test_an_engine_that_keeps_dying_ends_the_platform(tmp_path: pathlib.Path) ->
     code, said = _refused(tmp_path / "p", environment={"ENLIST_CRASH_AT": "engine.built"})
     assert code == 1
     platform = real_platform.start(tmp_path / "p")
-    for _ in range(6):
-        if platform.process.poll() is None:
-            _until(lambda: _has_engine(platform) or platform.process.poll() is not None)
-            if platform.process.poll() is None and _has_engine(platform):
-                platform.child(ENGINE).kill()
+    killed: set[int] = set()
+    while platform.process.poll() is None and len(killed) < 6:
+        _until(lambda: platform.process.poll() is not None or _engines(platform) - killed != set())
+        for engine in _engines(platform) - killed:
+            killed.add(engine)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(engine, signal.SIGKILL)
     assert platform.process.wait(30) == 1, said
     platform.stop()
     assert "5 times within a minute" in platform.log.read_text()
@@ -479,11 +482,11 @@ def _write_pair(cert: pathlib.Path, key: pathlib.Path) -> str:
     return made.pem
 
 
-def _has_engine(platform: real_platform.RealPlatform) -> bool:
+def _engines(platform: real_platform.RealPlatform) -> set[int]:
     try:
-        return any(ENGINE in real_platform.command_of(one) for one in platform.family()[1:])
+        return {one.pid for one in platform.family()[1:] if ENGINE in real_platform.command_of(one)}
     except psutil.NoSuchProcess:
-        return False
+        return set()
 
 
 def _answers_tls(url: str) -> bool:

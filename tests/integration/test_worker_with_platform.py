@@ -89,10 +89,11 @@ def test_a_lost_certificate_is_made_anew_by_the_same_command_and_the_node_comes_
         pin = machine.wait_for_state(platform, "lost-1", "ready")["pin"]
     paths.Paths(folder=worker.data_dir).certificate.write_bytes(b"")
     worker.join(token)
+    made = worker.certificate_fingerprint()
     with worker.agent():
-        machine.wait_for_state(platform, "lost-1", "unreachable")
+        machine.wait_until_answered(platform, "lost-1", after=datetime.datetime.now(datetime.UTC))
         shown = machine.wait_for_state(platform, "lost-1", "ready")
-    assert shown["pin"] == pin
+    assert (shown["pin"], shown["certificate_sha256"]) == (pin, made)
 
 
 async def test_a_clock_that_is_wrong_is_told_by_how_much(

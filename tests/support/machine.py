@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import datetime
 import os
 import pathlib
 import random
@@ -12,7 +13,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cryptography import x509
+
 from tests.support import real_platform
+from wire_protocol import pins
+from worker_agent.settings import paths
 
 READY_SECONDS = 30.0
 PAUSE_SECONDS = 0.05
@@ -67,6 +72,11 @@ class Machine:
         return real_platform.run_enlist(
             *self.join_arguments, *more, stdin=join_token, expect=expect, environment=environment
         )
+
+    def certificate_fingerprint(self) -> str:
+        """`sha256:` and the SHA-256 of the certificate on its disk."""
+        made = paths.Paths(folder=self.data_dir).certificate.read_bytes()
+        return pins.fingerprint_of_certificate(x509.load_pem_x509_certificate(made))
 
     @contextlib.contextmanager
     def agent(self, *, environment: Mapping[str, str] | None = None) -> Iterator["Agent"]:
@@ -145,6 +155,25 @@ def wait_for_state(
     """The node once it is in that state; fails with what it was in when the time is up."""
     deadline = time.monotonic() + seconds
     while (entry := node(platform, node_id))["state"] != state:
+        if time.monotonic() > deadline:
+            said = real_platform.tail(platform.log)
+            raise AssertionError(f"{node_id} stayed {entry}; the Platform logged:\n{said}")
+        time.sleep(PAUSE_SECONDS)
+    return entry
+
+
+def wait_until_answered(
+    platform: real_platform.RealPlatform,
+    node_id: str,
+    *,
+    after: datetime.datetime,
+    seconds: float = 60.0,
+) -> dict[str, Any]:
+    """The node once its Agent answered a question asked after that moment."""
+    deadline = time.monotonic() + seconds
+    while (entry := node(platform, node_id))["probe_answered_at"] is None or (
+        datetime.datetime.fromisoformat(entry["probe_answered_at"]) <= after
+    ):
         if time.monotonic() > deadline:
             said = real_platform.tail(platform.log)
             raise AssertionError(f"{node_id} stayed {entry}; the Platform logged:\n{said}")
