@@ -30,6 +30,10 @@ class Fields:
         """Whether the field is there and not null."""
         return self._content.get(name) is not None
 
+    def value(self, name: str) -> Any:
+        """Whatever stands there, unjudged: for what belongs to somebody else's form."""
+        return self._content.get(name)
+
     def text(self, name: str, *, most: int = 1024) -> str:
         """A text of at most `most` characters."""
         value = self._content.get(name)
