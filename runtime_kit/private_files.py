@@ -9,6 +9,7 @@ limit: the lock does not hold between machines that share a folder over a networ
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import pathlib
@@ -156,11 +157,11 @@ def read_private(path: pathlib.Path, *, max_bytes: int) -> bytes:
     """Reads a private file of at most `max_bytes`.
 
     Raises `FileNotFoundError`, `LaxMode` when group or others have any right to it, and
-    `FileTooLarge`.
+    `FileTooLarge`. A pipe or a device in the file's place is an `OSError`, and nobody waits for it.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        info = os.fstat(descriptor)
+        info = _regular(descriptor, path=path)
         if stat.S_IMODE(info.st_mode) & 0o077:
             raise LaxMode(
                 f"{path} has mode {stat.S_IMODE(info.st_mode):04o}: others may have read it. "
@@ -180,6 +181,19 @@ def read_bounded(path: pathlib.Path, *, max_bytes: int) -> bytes:
         os.close(descriptor)
 
 
+def read_regular(path: pathlib.Path, *, max_bytes: int) -> bytes:
+    """Reads a file that is read again later, so that no pipe can stand in its place.
+
+    Raises `FileTooLarge`, and `OSError` for whatever is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _regular(descriptor, path=path)
+        return _read_bounded(descriptor, path=path, max_bytes=max_bytes)
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(path: pathlib.Path) -> None:
     """Makes a rename or a new name in the folder survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -187,6 +201,13 @@ def sync_folder(path: pathlib.Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _regular(descriptor: int, *, path: pathlib.Path) -> os.stat_result:
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode):
+        raise OSError(errno.EINVAL, "It is not a regular file", str(path))
+    return info
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

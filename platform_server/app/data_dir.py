@@ -91,9 +91,14 @@ def ensure(path: pathlib.Path) -> pathlib.Path:
 def lock(run: pathlib.Path) -> int:
     """Takes the directory for this process; gives the descriptor that holds it.
 
-    Raises `CannotStart` when another Platform has it.
+    Raises `CannotStart` when another Platform has it, or something else is in the file's place.
     """
-    descriptor = os.open(run / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(
+            run / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600
+        )
+    except OSError as fault:
+        raise _unusable(run.parent, reason=f"{fault}.") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -99,7 +99,7 @@ def _sections() -> dict[str, type[groups.Group]]:
 
 def _from_file(path: pathlib.Path, *, required: bool) -> Iterator[tuple[str, Given]]:
     try:
-        raw = private_files.read_bounded(path, max_bytes=MAX_FILE_BYTES)
+        raw = private_files.read_regular(path, max_bytes=MAX_FILE_BYTES)
         content = tomllib.loads(raw.decode())
     except FileNotFoundError:
         if required:

@@ -46,6 +46,15 @@ def _write(name: str, content: str, *, mode: int = 0o600) -> Callable[[pathlib.P
     return arrange
 
 
+def _put_a_pipe_in_place_of_the_settings(data_dir: pathlib.Path) -> None:
+    os.mkfifo(data_dir / "config.toml", 0o600)
+
+
+def _put_a_folder_in_place_of_the_lock(data_dir: pathlib.Path) -> None:
+    (data_dir / "run" / "host.lock").unlink(missing_ok=True)
+    (data_dir / "run" / "host.lock").mkdir()
+
+
 def _lose_the_key(data_dir: pathlib.Path) -> None:
     (data_dir / "master.key").unlink()
 
@@ -102,6 +111,12 @@ BAD = {
     ),
     "its settings file is no TOML": Bad(
         arrange=_write("config.toml", "enrollment: {}\n"), code=2, words=("config.toml",)
+    ),
+    "its settings file is a pipe": Bad(
+        arrange=_put_a_pipe_in_place_of_the_settings, code=2, words=("config.toml", "regular file")
+    ),
+    "its lock is a folder": Bad(
+        arrange=_put_a_folder_in_place_of_the_lock, code=2, words=("host.lock",)
     ),
     "a setting in the environment is unknown": Bad(
         environment={"ENLIST_PROBE__INTERVALL_SECONDS": "3"},
@@ -172,7 +187,7 @@ def _contents(data_dir: pathlib.Path) -> dict[str, tuple[int, object]]:
         if path.is_dir() or name.startswith("run/") or name.endswith(UNCHANGED_BESIDES):
             continue
         info = path.lstat()
-        content: object = path.read_bytes()
+        content: object = path.read_bytes() if path.is_file() else None
         if path.name == "enlist.db":
             with (
                 contextlib.suppress(sqlite3.DatabaseError),

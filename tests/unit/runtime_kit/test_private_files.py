@@ -169,3 +169,12 @@ def test_a_file_where_a_folder_belongs_is_named(tmp_path: pathlib.Path) -> None:
     (tmp_path / "data").write_bytes(b"")
     with pytest.raises(NotADirectoryError, match="in the way"):
         private_files.ensure_private_folder(tmp_path / "data")
+
+
+@pytest.mark.parametrize("read", [private_files.read_private, private_files.read_regular])
+def test_a_pipe_in_a_files_place_is_refused_and_not_waited_for(
+    read: private_files.Reader, tmp_path: pathlib.Path
+) -> None:
+    os.mkfifo(tmp_path / "key", 0o600)
+    with pytest.raises(OSError, match="not a regular file"):
+        read(tmp_path / "key", max_bytes=10)
