@@ -43,7 +43,13 @@ class InvalidUse(click.ClickException):
 @click.option(
     "--enrollment-workers", type=int, metavar="N", help="Processes that share the port [1]."
 )
-@click.option("--gateway-port", is_flag=False, flag_value="8445", metavar="[PORT]", hidden=True)
+@click.option(
+    "--gateway-port",
+    is_flag=False,
+    flag_value="8445",
+    metavar="[PORT]",
+    help="The port at which nodes hold their session [8445 beside --enrollment-port]; or off.",
+)
 @click.option("--bundle-port", is_flag=False, flag_value="8446", metavar="[PORT]", hidden=True)
 @click.option(
     "--database-url",
@@ -65,7 +71,6 @@ def serve(
     print_config: bool,
     data_dir: str | None,  # noqa: ARG001 - read with the other flags below
     output: str | None,
-    gateway_port: str | None,
     bundle_port: str | None,
     **flags: Any,
 ) -> int:
@@ -74,9 +79,8 @@ def serve(
     Stays in the foreground. SIGTERM drains and ends it, SIGHUP replaces the engine while the
     ports stay open.
     """
-    for name, given in (("--gateway-port", gateway_port), ("--bundle-port", bundle_port)):
-        if given is not None:
-            raise InvalidUse(_NOT_BUILT.format(name, "it"))
+    if bundle_port is not None:
+        raise InvalidUse(_NOT_BUILT.format("--bundle-port", "it"))
     _warn_of_password(flags["database_url"])
     chosen = output or os.environ.get("ENLIST_OUTPUT") or "table"
     place = _data_dir(click.get_current_context())
@@ -108,6 +112,7 @@ SETTINGS: Final = {
     "enrollment_port": "enrollment.port",
     "enrollment_address": "enrollment.addresses",
     "enrollment_workers": "enrollment.workers",
+    "gateway_port": "gateway.port",
     "database_url": "store.database_url",
 }
 
@@ -166,10 +171,10 @@ def _say_ready(
         "version": ready.version,
         "api": bound.api_url,
         "enrollment": bound.enrollment_url,
-        "gateway": None,
+        "gateway": next(iter(bound.gateway_urls), None),
         "bundle": None,
         "pins": list(ready.pins),
-        "gateway_pins": [],
+        "gateway_pins": list(ready.gateway_pins),
         "data_dir": str(place),
         "api_pins": list(ready.api_pins),
     }

@@ -27,6 +27,18 @@ def certificate_names(bound: Sequence[str]) -> tuple[str, ...]:
     return (*bound, "localhost")
 
 
+def from_elsewhere(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the names that other machines can use; all, where none of them is for others."""
+    return tuple(name for name in names if not _is_this_machine_only(name)) or tuple(names)
+
+
+def _is_this_machine_only(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name.removesuffix(".").lower() == "localhost"
+
+
 def url(scheme: str, *, host: str, port: int) -> str:
     """The URL of a host and port, with brackets where they belong."""
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -13,6 +13,7 @@ from typing import Final
 from platform_server.app import (
     api_tls,
     certificates,
+    connecting,
     data_dir,
     enrolling,
     failures,
@@ -51,6 +52,7 @@ class Parts:
 
     servers: Mapping[doors.Door, http_server.Server]
     enroll_server: http1_server.Server
+    gateway: connecting.Gateway | None
     api_tls: api_tls.ApiTls | None
     tasks: Mapping[str, supervise.Work]
     close: Callable[[], Awaitable[None]]
@@ -87,6 +89,7 @@ async def build(
         )
     except ValueError as fault:
         raise failures.CannotStart(str(fault), exit_code=problems.Exit.INVALID) from fault
+    connected = await connecting.build(given, settings=settings, kept=kept)
     meter = measures.Meter()
     served = [
         *taking.operator_routes,
@@ -143,16 +146,21 @@ async def build(
         enroll_server=_enroll_server(
             meter.counted(taking.socket_door.answer, clock=clock), settings=settings
         ),
+        gateway=connected.gateway,
         api_tls=kept.api_tls,
         tasks={
             "certificates": kept.keep,
             "master-key": keeper.keep_master_key,
             "purge": keeper.keep_purging,
             **taking.tasks,
+            **connected.tasks,
         },
         close=close,
         ready=orders.Ready(
-            version=product.VERSION, pins=kept.enrollment_pins, api_pins=kept.api_pins
+            version=product.VERSION,
+            pins=kept.enrollment_pins,
+            api_pins=kept.api_pins,
+            gateway_pins=kept.gateway_pins,
         ),
     )
 

@@ -12,9 +12,18 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from platform_server.app import addresses, sockets
+from platform_server.app import addresses, failures, sockets
 from platform_server.settings import groups
+from wire_protocol import problems
 
+_API: Final = sockets.Asked(what="The API", option="--listen HOST:PORT")
+_ENROLLMENT: Final = sockets.Asked(
+    what="The enrollment port", option="--enrollment-port PORT (or enrollment.port)"
+)
+_GATEWAY: Final = sockets.Asked(
+    what="The gateway",
+    option="--gateway-port PORT (or gateway.port; off opens none)",
+)
 LOCAL_SOCKET: Final = "platform.sock"
 ENROLL_SOCKET: Final = "enroll.sock"
 
@@ -30,6 +39,9 @@ class Bound:
     enrollment: Sequence[socket.socket]
     enrollment_url: str | None
     enrollment_names: Sequence[str]
+    gateway: Sequence[socket.socket]
+    gateway_urls: Sequence[str]
+    gateway_names: Sequence[str]
     local: socket.socket
     enroll: socket.socket
 
@@ -40,13 +52,17 @@ def bound(settings: groups.Settings, *, run: pathlib.Path) -> Iterator[Bound]:
     with contextlib.ExitStack() as stack:
         host, port = sockets.parse_listen(settings.api.listen)
         found = sockets.resolve(host)
-        api = sockets.bind_tcp(found, port=port, what="The API", skip_missing=False)
+        api = sockets.bind_tcp(found, port=port, asked=_API, skip_missing=False)
         stack.callback(sockets.close_all, api)
         plain = sockets.is_loopback(found) and settings.api.tls_cert_file is None
         shown = host if not _is_wildcard(found) else addresses.names_of_this_machine()[0]
-        enrollment = _bind_enrollment(settings)
+        enrollment = _bind_public(settings, port=settings.enrollment.port, asked=_ENROLLMENT)
         stack.callback(sockets.close_all, enrollment)
+        _require_nodes(settings)
+        gateway = _bind_public(settings, port=settings.gateway_port, asked=_GATEWAY)
+        stack.callback(sockets.close_all, gateway)
         names = settings.enrollment.addresses or addresses.names_of_this_machine()
+        gateway_names = settings.gateway.addresses or names
         local = _bind_local(run / LOCAL_SOCKET, stack=stack)
         enroll = _bind_local(run / ENROLL_SOCKET, stack=stack)
         yield Bound(
@@ -64,19 +80,46 @@ def bound(settings: groups.Settings, *, run: pathlib.Path) -> Iterator[Bound]:
             if enrollment
             else None,
             enrollment_names=names,
+            gateway=gateway,
+            gateway_urls=[
+                addresses.url("https", host=name, port=gateway[0].getsockname()[1])
+                for name in addresses.from_elsewhere(gateway_names)
+            ]
+            if gateway
+            else [],
+            gateway_names=gateway_names,
             local=local,
             enroll=enroll,
         )
 
 
-def _bind_enrollment(settings: groups.Settings) -> list[socket.socket]:
-    if settings.enrollment.port is None:
+def _require_nodes(settings: groups.Settings) -> None:
+    """A gateway that was asked for where nodes cannot be is a slip, not a wish."""
+    asked = isinstance(settings.gateway.port, int)
+    if asked and settings.dispatch.enabled is None and settings.enrollment.port is None:
+        raise failures.CannotStart(
+            "--gateway-port (or gateway.port) opens a port for nodes, and this Platform takes "
+            "none: give --enrollment-port as well, or set [dispatch] enabled = true.",
+            exit_code=problems.Exit.INVALID,
+        )
+    if settings.gateway_port and settings.gateway_port == settings.enrollment.port:
+        raise failures.CannotStart(
+            f"The gateway and the enrollment port cannot both be {settings.gateway_port}: give "
+            f"one of them another with {_GATEWAY.option}.",
+            exit_code=problems.Exit.INVALID,
+        )
+
+
+def _bind_public(
+    settings: groups.Settings, *, port: int | None, asked: sockets.Asked
+) -> list[socket.socket]:
+    if port is None:
         return []
     default = settings.listen.addresses == groups.ListenGroup().addresses
     return sockets.bind_tcp(
         settings.listen.addresses,
-        port=settings.enrollment.port,
-        what="The enrollment port",
+        port=port,
+        asked=asked,
         skip_missing=default,
     )
 

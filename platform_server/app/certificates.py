@@ -1,8 +1,9 @@
-"""Keeps the certificates of the enrollment port and of the API, and their files.
+"""Keeps the certificates of the enrollment port, of the gateway and of the API.
 
 The engine looks every minute, and when another engine has published something: renews with the
 same key near the end or when names change, carries out a switch of keys whose day has come, and
-writes what the listener's processes serve (run/listener/tls.pem, 0600, replaced whole). Not for:
+writes what the listener's processes serve (run/listener/tls.pem, 0600, replaced whole). The
+gateway, in this same process, is handed its key and certificate; they touch no disk. Not for:
 making keys (trust.port_certificate).
 """
 
@@ -25,6 +26,7 @@ _LOG = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 60.0
 _FILES_SECONDS: Final = 2.0
 OnChange = Callable[[], Awaitable[None]]
+ServeWith = Callable[[port_certificate.PortIdentity], None]
 
 
 class Certificates:
@@ -49,6 +51,8 @@ class Certificates:
         self._own_api_certificate = settings.api.tls_cert_file is None
         self._lock = asyncio.Lock()
         self._enrollment: port_certificate.PortIdentity | None = None
+        self._gateway: port_certificate.PortIdentity | None = None
+        self._serve_gateway_with: ServeWith | None = None
         self._api: port_certificate.PortIdentity | None = None
         self.api_tls: api_tls.ApiTls | None = None
         self.on_change: OnChange | None = None
@@ -68,9 +72,25 @@ class Certificates:
         return () if self._enrollment is None else self._enrollment.pins
 
     @property
+    def gateway(self) -> port_certificate.PortIdentity | None:
+        """What the gateway serves with, or None while it is off."""
+        return self._gateway
+
+    @property
+    def gateway_pins(self) -> Sequence[pins.Pin]:
+        """The pins of the gateway, now and after a planned switch."""
+        return () if self._gateway is None else self._gateway.pins
+
+    @property
     def api_pins(self) -> Sequence[pins.Pin]:
         """The pins of the Platform's own certificate for the API."""
         return () if self._api is None else self._api.pins
+
+    def serve_gateway_with(self, serve_with: ServeWith) -> None:
+        """Hands the gateway its key and certificate now, and each that follows."""
+        self._serve_gateway_with = serve_with
+        if self._gateway is not None:
+            serve_with(self._gateway)
 
     async def ensure(self) -> bool:
         """Does what is due and writes the files; says whether pins have changed.
@@ -79,15 +99,17 @@ class Certificates:
         before the first load when the operator's files are no pair.
         """
         async with self._lock:
-            before = (self.enrollment_pins, self.api_pins)
+            before = (self.enrollment_pins, self.gateway_pins, self.api_pins)
             if self._given.enrollment_url is not None:
                 self._enrollment = await self._identity(
                     port_certificate.ENROLLMENT, names=self._given.enrollment_names
                 )
                 _write_if_changed(self._listener_file, self._enrollment.pem_file_content())
+            if self._given.gateway_fds:
+                await self._ensure_gateway()
             if self.api_tls is not None:
                 await self._ensure_api(self.api_tls)
-            return (self.enrollment_pins, self.api_pins) != before
+            return (self.enrollment_pins, self.gateway_pins, self.api_pins) != before
 
     async def ensure_now(self) -> None:
         """After an operator's order: does what is due and tells who must know."""
@@ -112,6 +134,15 @@ class Certificates:
                 continue
             due = self._clock.monotonic() + LOOK_SECONDS
             await self.follow()
+
+    async def _ensure_gateway(self) -> None:
+        before = self._gateway
+        self._gateway = await self._identity(
+            port_certificate.GATEWAY, names=self._given.gateway_names
+        )
+        fresh = before is None or before.certificate_pem != self._gateway.certificate_pem
+        if fresh and self._serve_gateway_with is not None:
+            self._serve_gateway_with(self._gateway)
 
     async def _ensure_api(self, tls: api_tls.ApiTls) -> None:
         first = self._api is None and tls.is_empty

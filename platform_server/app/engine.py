@@ -22,15 +22,16 @@ import uvloop
 from platform_server.app import assembly, data_dir, failures, logs, orders, store_lock
 from platform_server.endpoints import doors
 from platform_server.sealing import envelope, key_file, master_key
-from platform_server.settings import layers
+from platform_server.settings import groups, layers
 from platform_server.store import contract, opening
 from runtime_kit import clock as clock_kit
-from runtime_kit import crash_points, supervise
+from runtime_kit import crash_points, descriptors, supervise
 from wire_protocol import problems
 
 _LOG = logging.getLogger(__name__)
 _DRAIN_SECONDS: Final = 4.0
 _HANDSHAKE_SECONDS: Final = 5.0
+_OTHER_DESCRIPTORS: Final = 256  # the store, the log, what is opened for a moment
 
 STORE_OPEN = crash_points.declare("engine.store-open", story="the store is open and migrated")
 KEYS_OPEN = crash_points.declare("engine.keys-open", story="the master key has been judged")
@@ -49,6 +50,7 @@ def main(given: orders.Orders) -> int:
         )
         settings = loaded.settings
         logs.configure(level=settings.log.level, form=settings.log.format, process="engine")
+        _allow_descriptors(given, settings=settings)
         uvloop.run(run(given, loaded=loaded))
     except failures.CannotStart as fault:
         sys.stderr.write(f"Error: {fault}\n")
@@ -68,6 +70,20 @@ def main(given: orders.Orders) -> int:
         _LOG.error("The engine stops", extra={"reason": str(fault)})
         return int(problems.Exit.OUR_FAULT)
     return int(problems.Exit.DONE)
+
+
+def _allow_descriptors(given: orders.Orders, *, settings: groups.Settings) -> None:
+    """Sessions are descriptors; where the system allows fewer, the log says how many fit."""
+    if not given.gateway_fds:
+        return
+    others = 2 * settings.api.connections + settings.probe.concurrency + _OTHER_DESCRIPTORS
+    others += 2 * settings.enrollment.connections * settings.enrollment.workers
+    if not descriptors.allow(settings.gateway.sessions + others):
+        _LOG.warning(
+            "This system allows fewer open files than gateway.sessions asks for; raise "
+            "LimitNOFILE= of the unit, or ulimit -n, for as many sessions",
+            extra={"sessions": settings.gateway.sessions, "allowed": descriptors.allowed()},
+        )
 
 
 async def run(given: orders.Orders, *, loaded: layers.Loaded) -> None:
@@ -158,6 +174,9 @@ async def _serve(given: orders.Orders, *, parts: assembly.Parts) -> None:
         else:
             server.listens_on(await loop.create_unix_server(server, sock=sock))
     parts.enroll_server.start(socket.socket(fileno=given.enroll_fd))
+    if parts.gateway is not None:
+        for descriptor in given.gateway_fds:
+            parts.gateway.start(socket.socket(fileno=descriptor))
 
 
 async def _drain(parts: assembly.Parts) -> None:
@@ -166,3 +185,5 @@ async def _drain(parts: assembly.Parts) -> None:
         for server in parts.servers.values():
             group.create_task(server.drain(seconds=_DRAIN_SECONDS))
         group.create_task(parts.enroll_server.drain(timeout_s=_DRAIN_SECONDS))
+        if parts.gateway is not None:
+            group.create_task(parts.gateway.drain(seconds=_DRAIN_SECONDS))

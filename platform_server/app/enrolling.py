@@ -47,6 +47,7 @@ class Enrolling:
     socket_door: enroll_server.SocketDoor
     tasks: Mapping[str, supervise.Work]
     client_file: pathlib.Path | None
+    trust: authority.Authority | None
 
     def forget(self) -> None:
         """Removes the client certificate's file; its key was this process's alone."""
@@ -89,11 +90,17 @@ class Whereabouts:
             pins=self.pins if taking else (),
             certificate_sha256=None if identity is None else identity.fingerprint,
             api_pins=tuple(self._kept.api_pins),
+            gateway_is_on=self._kept.gateway is not None,
         )
 
     def facts(self) -> statements.Facts:
         """As trust statements tell it."""
-        return statements.Facts(enrollment_pins=self.pins, enrollment_url=self.url)
+        return statements.Facts(
+            enrollment_pins=self.pins,
+            gateway_pins=tuple(self._kept.gateway_pins),
+            enrollment_url=self.url,
+            gateway_urls=tuple(self._given.gateway_urls),
+        )
 
 
 async def build(
@@ -182,6 +189,7 @@ async def build(
         socket_door=enroll_server.SocketDoor(door),
         tasks=tasks,
         client_file=client_file,
+        trust=trust,
     )
 
 

@@ -139,6 +139,9 @@ class Host:
             api_names=self._bound.api_names,
             enrollment_url=self._bound.enrollment_url,
             enrollment_names=self._bound.enrollment_names,
+            gateway_fds=[one.fileno() for one in self._bound.gateway],
+            gateway_urls=self._bound.gateway_urls,
+            gateway_names=self._bound.gateway_names,
         )
         descriptor = orders.write(given)
         try:

@@ -33,10 +33,13 @@ class Orders:
     api_names: Sequence[str]
     enrollment_url: str | None
     enrollment_names: Sequence[str]
+    gateway_fds: Sequence[int] = ()
+    gateway_urls: Sequence[str] = ()  # the best first; none while the gateway is off
+    gateway_names: Sequence[str] = ()
 
     def descriptors(self) -> tuple[int, ...]:
         """Everything the engine inherits beside the orders themselves."""
-        return (*self.api_fds, self.local_fd, self.enroll_fd, self.ready_fd)
+        return (*self.api_fds, *self.gateway_fds, self.local_fd, self.enroll_fd, self.ready_fd)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,7 @@ class Ready:
     version: str
     pins: Sequence[str]
     api_pins: Sequence[str]
+    gateway_pins: Sequence[str] = ()
 
 
 def write(orders: Orders) -> int:

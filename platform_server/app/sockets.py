@@ -6,6 +6,7 @@ left by a Platform that was killed is replaced; the host's lock says that nobody
 """
 
 import contextlib
+import dataclasses
 import errno
 import ipaddress
 import os
@@ -23,7 +24,15 @@ _FREE_PORT_TRIES: Final = 16
 
 
 class _Taken(failures.CannotStart):
-    """Another process has the port: stop it or give another port."""
+    """Another process has the port: stop it or give another by the option that is named."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A port as people know it: what it is for, and the option that chooses another."""
+
+    what: str
+    option: str
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -64,7 +73,7 @@ def is_loopback(addresses: Sequence[str]) -> bool:
 
 
 def bind_tcp(
-    addresses: Sequence[str], *, port: int, what: str, skip_missing: bool
+    addresses: Sequence[str], *, port: int, asked: Asked, skip_missing: bool
 ) -> list[socket.socket]:
     """Binds the port on every address; with port 0 all get the same free one.
 
@@ -73,17 +82,17 @@ def bind_tcp(
     for _ in range(_FREE_PORT_TRIES if port == 0 and len(addresses) > 1 else 0):
         # What is free on one address may be somebody's connection on the next: take another.
         with contextlib.suppress(_Taken):
-            return _bind_all(addresses, port=port, what=what, skip_missing=skip_missing)
-    return _bind_all(addresses, port=port, what=what, skip_missing=skip_missing)
+            return _bind_all(addresses, port=port, asked=asked, skip_missing=skip_missing)
+    return _bind_all(addresses, port=port, asked=asked, skip_missing=skip_missing)
 
 
 def _bind_all(
-    addresses: Sequence[str], *, port: int, what: str, skip_missing: bool
+    addresses: Sequence[str], *, port: int, asked: Asked, skip_missing: bool
 ) -> list[socket.socket]:
     bound: list[socket.socket] = []
     try:
         for address in addresses:
-            one = _bind_one(address, port=port, what=what, skip_missing=skip_missing)
+            one = _bind_one(address, port=port, asked=asked, skip_missing=skip_missing)
             if one is not None:
                 bound.append(one)
                 port = one.getsockname()[1]
@@ -92,7 +101,7 @@ def _bind_all(
         raise
     if not bound:
         raise failures.CannotStart(
-            f"{what}: none of {', '.join(addresses)} exists on this machine.",
+            f"{asked.what}: none of {', '.join(addresses)} exists on this machine.",
             exit_code=problems.Exit.INVALID,
         )
     return bound
@@ -136,7 +145,7 @@ def close_all(several: Sequence[socket.socket]) -> None:
         one.close()
 
 
-def _bind_one(address: str, *, port: int, what: str, skip_missing: bool) -> socket.socket | None:
+def _bind_one(address: str, *, port: int, asked: Asked, skip_missing: bool) -> socket.socket | None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         one = socket.socket(family, socket.SOCK_STREAM)
@@ -154,29 +163,30 @@ def _bind_one(address: str, *, port: int, what: str, skip_missing: bool) -> sock
         one.close()
         if skip_missing and fault.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
             return None
-        raise _bind_fault(fault, address=address, port=port, what=what) from None
+        raise _bind_fault(fault, address=address, port=port, asked=asked) from None
     except BaseException:
         one.close()
         raise
     return one
 
 
-def _bind_fault(fault: OSError, *, address: str, port: int, what: str) -> failures.CannotStart:
+def _bind_fault(fault: OSError, *, address: str, port: int, asked: Asked) -> failures.CannotStart:
     place = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     if fault.errno == errno.EADDRINUSE:
         return _Taken(
-            f"{what}: another process listens on {place}. Stop it (ss -ltnp shows it) or give "
-            "another port.",
+            f"{asked.what}: another process listens on {place}. Stop it (ss -ltnp shows it) or "
+            f"give another port with {asked.option}.",
             exit_code=problems.Exit.INVALID,
         )
     if fault.errno == errno.EADDRNOTAVAIL:
         return failures.CannotStart(
-            f"{what}: the address {address} does not exist on this machine (ip address shows "
+            f"{asked.what}: the address {address} does not exist on this machine (ip address shows "
             "those that do).",
             exit_code=problems.Exit.INVALID,
         )
     return failures.CannotStart(
-        f"{what}: {place} cannot be bound: {fault.strerror}.", exit_code=problems.Exit.INVALID
+        f"{asked.what}: {place} cannot be bound ({asked.option}): {fault.strerror}.",
+        exit_code=problems.Exit.INVALID,
     )
 
 

@@ -20,6 +20,7 @@ from wire_protocol import admin, ids, pins, product, times
 
 _MOST_DAYS: Final = 90
 DEFAULT_AFTER_SECONDS: Final = 7 * 86_400
+_NAMES: Final = {"enrollment": "The enrollment port", "gateway": "The gateway"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +31,13 @@ class Whereabouts:
     api_pins: Sequence[pins.Pin]
     pins: Sequence[pins.Pin]
     certificate_sha256: str | None  # None while the enrollment port is off
+    gateway_is_on: bool = False
 
 
 class RotateTlsKeyRequest(admin.Request):
     """`POST /platform/rotate-tls-key`."""
 
-    port: Literal["enrollment"] = "enrollment"
+    port: Literal["enrollment", "gateway"] = "enrollment"
     after_seconds: Annotated[
         int,
         pydantic.Field(
@@ -141,9 +143,10 @@ class PlatformRoutes:
         here = self._whereabouts()
         if here.enrollment_url is None:
             raise _disabled()
-        if here.certificate_sha256 is None:
+        is_on = {"enrollment": here.certificate_sha256 is not None, "gateway": here.gateway_is_on}
+        if not is_on[call.body.port]:
             raise refusals.Refusal(
-                "conflict", "The enrollment port is off, so there is no key of it to change."
+                "conflict", f"{_NAMES[call.body.port]} is off, so there is no key of it to change."
             )
         now = call.now()
         switch_at = now + datetime.timedelta(seconds=call.body.after_seconds)
@@ -206,7 +209,7 @@ class PlatformRoutes:
             routes.Route(
                 method="POST",
                 path="/api/v1/platform/rotate-tls-key",
-                summary="Publish the enrollment port's next TLS key and set the day of its switch.",
+                summary="Publish a port's next TLS key and set the day of its switch.",
                 handler=self.rotate_tls_key,
                 request=RotateTlsKeyRequest,
                 answer=admin.Done,
@@ -217,6 +220,10 @@ class PlatformRoutes:
 
 
 def _when(asked: RotateTlsKeyRequest, *, at: datetime.datetime) -> str:
+    if asked.port == "gateway":
+        if not asked.after_seconds:
+            return "served at once; sessions stay open, nodes follow by the signed statement"
+        return f"served from {times.to_rfc3339(at)}; until then nodes expect both pins"
     if not asked.after_seconds:
         return (
             "served at once; join tokens made before no longer match, machines that have joined "

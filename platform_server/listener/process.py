@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import dataclasses
 import os
-import resource
 import signal
 import socket
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 import uvloop
 
 from platform_server.listener import certificate, door, forwarded, notes, proxy_protocol
-from runtime_kit import clock
+from runtime_kit import clock, descriptors
 from runtime_kit.http1 import limits, pool, server
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -55,17 +54,9 @@ def run(settings: Settings) -> None:
     _end_with_parent()
     if os.getppid() != parent:
         raise CannotStart("Whoever started the listener is gone")
-    _allow_descriptors(settings.limits.sockets)
+    # each socket may need a second descriptor towards the engine
+    descriptors.allow(2 * settings.limits.sockets + _SPARE_DESCRIPTORS)
     uvloop.run(_serve(settings))
-
-
-def _allow_descriptors(sockets: int) -> None:
-    """Each socket may need a second descriptor towards the engine; many systems start with 1024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * sockets + _SPARE_DESCRIPTORS
-    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _end_with_parent() -> None:

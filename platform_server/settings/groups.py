@@ -6,7 +6,7 @@ paragraph; docs/settings.md is compared with these by a test.
 
 import datetime
 import ipaddress
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -15,6 +15,9 @@ from wire_protocol import agent_url, ids, pins
 
 LOWEST_PORT = 1024
 MAX_SOCKETS = 65_536
+MAX_SESSIONS = 1_000_000
+GATEWAY_PORT = 8445
+MAX_GATEWAY_ADDRESSES = 16
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -100,8 +103,8 @@ class ListenGroup(Group):
     """Where the public ports listen."""
 
     addresses: Annotated[tuple[str, ...], Field(max_length=64)] = ("::", "0.0.0.0")  # noqa: S104 - a public port
-    """The addresses that the enrollment port binds. A family that this machine lacks is left out
-    when the default stands; a narrower list is taken at its word."""
+    """The addresses that the enrollment port and the gateway bind. A family that this machine lacks
+    is left out when the default stands; a narrower list is taken at its word."""
 
     @pydantic.field_validator("addresses")
     @classmethod
@@ -156,6 +159,45 @@ class EnrollmentGroup(Group):
     authenticate: Literal["pins", "public-roots"] = "pins"
     """How machines authenticate this Platform. `public-roots` makes join tokens carry no pins,
     only trust key ids: for a Platform whose name is served by other people's TLS."""
+
+
+class GatewayGroup(Group):
+    """The gateway: where nodes that dial out hold their session."""
+
+    port: Port | Literal["off"] | None = None
+    """The public port of the gateway. Unset, it is 8445 where the enrollment port is on and off
+    elsewhere; where the enrollment port is 0, any free one. `off` keeps it closed beside an open
+    enrollment port: every node of this Platform then listens."""
+
+    addresses: Annotated[tuple[Host, ...], Field(max_length=MAX_GATEWAY_ADDRESSES)] = ()
+    """The addresses and names under which nodes reach the gateway, the best first. They stand in
+    what the Platform signs and in the gateway's certificate. Without any: those of the enrollment
+    port."""
+
+    sessions: Annotated[int, Field(ge=1, le=MAX_SESSIONS)] = 20_000
+    """Sessions that one engine holds. One more is told to come again later."""
+
+    handshakes: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Handshakes in progress at once. More wait in the port's queue."""
+
+    handshakes_per_address: Annotated[int, Field(ge=1, le=4096)] = 16
+    """How many of those one address may have; its next connection is closed."""
+
+    heartbeat_seconds: Annotated[int, Field(ge=1, le=40)] = 30
+    """How often a node sends its heartbeat. Both ends take 55 s of silence for a dead connection,
+    so it cannot be rarer than every 40 s."""
+
+    @pydantic.field_validator("port", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return value.strip().lower() if isinstance(value, str) else value
+
+
+class AgentsGroup(Group):
+    """What the Platform asks of Agents."""
+
+    certificate_days: Annotated[int, Field(ge=1, le=3650)] = 90
+    """For how many days an Agent makes its certificate. It renews by itself in the last third."""
 
 
 class DispatchGroup(Group):
@@ -249,6 +291,8 @@ class Settings(Group):
     api: ApiGroup = ApiGroup()
     listen: ListenGroup = ListenGroup()
     enrollment: EnrollmentGroup = EnrollmentGroup()
+    gateway: GatewayGroup = GatewayGroup()
+    agents: AgentsGroup = AgentsGroup()
     dispatch: DispatchGroup = DispatchGroup()
     audit: AuditGroup = AuditGroup()
     probe: ProbeGroup = ProbeGroup()
@@ -264,6 +308,17 @@ class Settings(Group):
         if self.dispatch.enabled is not None:
             return self.dispatch.enabled
         return self.enrollment.port is not None
+
+    @property
+    def gateway_port(self) -> int | None:
+        """The gateway's port, 0 for any free one, None where it is off."""
+        if self.gateway.port == "off" or not self.dispatch_enabled:
+            return None
+        if self.gateway.port is not None:
+            return self.gateway.port
+        if self.enrollment.port is None:
+            return None
+        return GATEWAY_PORT if self.enrollment.port else 0
 
     @property
     def action_retention(self) -> datetime.timedelta:

@@ -30,6 +30,7 @@ from runtime_kit import clock
 from wire_protocol import pins, times
 
 ENROLLMENT: Final = "enrollment"
+GATEWAY: Final = "gateway"
 API: Final = "api"
 LIFETIME: Final = datetime.timedelta(days=365)
 BACKDATED: Final = datetime.timedelta(hours=1)

@@ -196,6 +196,7 @@ def start(
         *ENLIST,
         *("serve", "-o", "json", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"),
         *("--enrollment-port", str(enrollment_port)),
+        *(() if "--gateway-port" in arguments else ("--gateway-port", "0")),
         *(word for address in addresses for word in ("--enrollment-address", address)),
         *(("--database-url", database_url) if database_url else ()),
         *arguments,
