@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from platform_server.audit import events
-from platform_server.nodes import roster, states
+from platform_server.nodes import engines, states
 from platform_server.store import contract
 from runtime_kit import clock
+from wire_protocol import ids, pins
 
 NOT_HEARD: Final = "not-heard-since-start"
 
@@ -23,7 +24,8 @@ NOT_HEARD: Final = "not-heard-since-start"
 class Report:
     """One node's news: what happened, and what its answer said where there was one."""
 
-    entry: roster.Entry
+    node_id: ids.NodeId
+    pin: pins.Pin
     event: states.Event
     reason: str | None = None
     version: str | None = None
@@ -35,7 +37,7 @@ async def write_change(
     tx: contract.Tx, *, report: Report, now: datetime.datetime
 ) -> states.State | None:
     """Carries out one event; gives the state that stands then, None if the node has gone."""
-    node_id, pin = report.entry.target.node_id, report.entry.target.pin
+    node_id, pin = report.node_id, report.pin
     row = await tx.fetch_one(
         "SELECT state, reason, infra FROM nodes WHERE node_id = ? AND pin = ?", node_id, pin
     )
@@ -82,8 +84,8 @@ async def _write_answer(
         report.clock_offset_ms,
         report.version,
         moment,
-        report.entry.target.node_id,
-        report.entry.target.pin,
+        report.node_id,
+        report.pin,
         before.value,
     )
 
@@ -101,22 +103,26 @@ async def write_seen(tx: contract.Tx, *, reports: Sequence[Report]) -> None:
             moment,
             report.clock_offset_ms,
             report.version,
-            report.entry.target.node_id,
-            report.entry.target.pin,
+            report.node_id,
+            report.pin,
         )
 
 
 async def forget_answers(tx: contract.Tx, *, now: datetime.datetime) -> int:
     """After a start nothing has been heard yet: every ready node is unreachable until it answers.
 
-    Gives how many. One event tells of them all, since a start concerns every node alike.
+    Not one whose session another engine holds: that one hears it. Gives how many. One event tells
+    of them all, since a start concerns every node alike.
     """
     state = states.after(states.State.READY, states.Event.RESTART)
     count = await tx.execute(
-        "UPDATE nodes SET state = ?, reason = ? WHERE state = ?",
+        "UPDATE nodes SET state = ?, reason = ? WHERE state = ? AND node_id NOT IN ("
+        "SELECT s.node_id FROM sessions s JOIN engines e ON e.engine_id = s.engine_id "
+        "WHERE s.lost_at IS NULL AND e.seen_at >= ?)",
         state.value,
         NOT_HEARD,
         states.State.READY.value,
+        engines.alive_since(now),
     )
     if count:
         await events.append(

@@ -22,10 +22,18 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
-from platform_server.nodes import asking, configured, leading, liveness, roster, states
+from platform_server.nodes import (
+    asking,
+    configured,
+    heartbeats,
+    leading,
+    liveness,
+    roster,
+    states,
+)
 from platform_server.store import contract, leases
 from runtime_kit import clock as clock_kit
-from wire_protocol import ids, versions
+from wire_protocol import ids
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -251,19 +259,18 @@ class Prober:
                 entry.target, timeout_s=self._pace.timeout_seconds, trusted=entry.is_configured
             )
         except asking.NoAnswer as fault:
-            return liveness.Report(entry=entry, event=states.Event.MISS, reason=fault.reason)
+            return _report(entry, event=states.Event.MISS, reason=fault.reason)
         if not heard.is_from(entry.target.node_id):
-            return liveness.Report(
-                entry=entry, event=states.Event.CONFLICT, reason="answers-as-another-node"
-            )
+            return _report(entry, event=states.Event.CONFLICT, reason="answers-as-another-node")
         if not heard.health.trust_keys:
             # A join holds the port and answers for the Agent to come, before it has any trust
             # key; whoever holds none could verify no work, so that is not the node being ready.
-            return liveness.Report(entry=entry, event=states.Event.MISS, reason="joining")
+            return _report(entry, event=states.Event.MISS, reason="joining")
         return liveness.Report(
-            entry=entry,
+            node_id=entry.target.node_id,
+            pin=entry.target.pin,
             event=states.Event.ANSWER,
-            version=_well_formed(heard.health.version),
+            version=heartbeats.well_formed(heard.health.version),
             answered_at=heard.at,
             clock_offset_ms=heard.clock_offset_ms,
         )
@@ -277,13 +284,13 @@ class Prober:
             enough = watched.misses >= self._pace.failures
             if watched.state is states.State.READY and not enough:
                 return
-        if report.entry.is_configured:
+        if watched.entry.is_configured:
             self._take_configured(watched, report=report)
             return
         after = states.find_after(watched.state, report.event)
         if after is watched.state and report.reason == watched.reason:
             if report.event is states.Event.ANSWER:
-                self._still_there[report.entry.target.node_id] = report
+                self._still_there[report.node_id] = report
             return
         now = self._clock.now()
         stands = await self._write(functools.partial(liveness.write_change, report=report, now=now))
@@ -293,7 +300,7 @@ class Prober:
             _LOG.info(
                 "A node's state changed",
                 extra={
-                    "node_id": report.entry.target.node_id,
+                    "node_id": report.node_id,
                     "state": stands.value,
                     "reason": report.reason,
                 },
@@ -301,7 +308,7 @@ class Prober:
         watched.state, watched.reason = stands, report.reason
 
     def _take_configured(self, watched: _Watched, *, report: liveness.Report) -> None:
-        node_id = report.entry.target.node_id
+        node_id = report.node_id
         before = self._learned.get(node_id)
         if report.event is states.Event.ANSWER and report.answered_at is not None:
             watched.state = states.State.READY
@@ -334,9 +341,6 @@ class Prober:
         return interval * self._chance.uniform(0.5, 1.5)
 
 
-def _well_formed(version: str) -> str:
-    try:
-        versions.parse(version)
-    except ValueError:
-        return "unknown"
-    return version
+def _report(entry: roster.Entry, *, event: states.Event, reason: str) -> liveness.Report:
+    target = entry.target
+    return liveness.Report(node_id=target.node_id, pin=target.pin, event=event, reason=reason)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from platform_server.audit import actions, events
 from platform_server.enrollment import enroll
-from platform_server.nodes import configured, states
+from platform_server.nodes import configured, sessions, states
 from platform_server.store import contract
 from platform_server.tokens import reasons, redeem
 from platform_server.tokens import records as tokens
@@ -113,7 +113,9 @@ async def register(
     row = await tx.fetch_one(
         "INSERT INTO nodes(node_id, infra, state, connectivity, certificate_pem, "
         "certificate_sha256, pin, generation, version, url, labels, reported_labels, "
-        "enrollment_id, enrolled_at) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?) "
+        "enrollment_id, enrolled_at, adopted_epoch) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, COALESCE("
+        "(SELECT CAST(value AS BIGINT) FROM platform_values WHERE name = 'epoch'), 0)) "
         "ON CONFLICT (node_id) DO UPDATE SET state = excluded.state, "
         "connectivity = excluded.connectivity, certificate_pem = excluded.certificate_pem, "
         "certificate_sha256 = excluded.certificate_sha256, pin = excluded.pin, "
@@ -121,7 +123,10 @@ async def register(
         "labels = CASE WHEN excluded.labels = '{}' THEN nodes.labels ELSE excluded.labels END, "
         "reported_labels = excluded.reported_labels, enrollment_id = excluded.enrollment_id, "
         "enrolled_at = excluded.enrolled_at, first_ready_at = NULL, last_seen_at = NULL, "
-        "probe_answered_at = NULL, clock_offset_ms = NULL, reason = NULL "
+        "probe_answered_at = NULL, clock_offset_ms = NULL, reason = NULL, "
+        "next_certificate_pem = NULL, next_certificate_sha256 = NULL, next_pin = NULL, "
+        "next_since = NULL, former_certificate_pem = NULL, former_pin = NULL, "
+        "adopted_epoch = excluded.adopted_epoch "
         "WHERE nodes.state <> 'removed' RETURNING generation",
         claim.node_id,
         enrollment.infra,
@@ -139,6 +144,8 @@ async def register(
     )
     if row is None:  # removed by another engine between our look and our write: all is undone
         raise contract.StoreBusy("The node was being removed at this moment; try again.")
+    if enrollment.reenroll:
+        await sessions.forget(tx, node_id=claim.node_id)  # of the key that it had
     kind = "node.key-changed" if enrollment.reenroll else "node.enrolled"
     shown = {"enrollment_id": enrollment.enrollment_id, "pin": claim.certificate.pin}
     await _record(

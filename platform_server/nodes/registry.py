@@ -13,7 +13,7 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 
-from platform_server.nodes import configured, records, states
+from platform_server.nodes import configured, records, sessions, states
 from platform_server.store import contract
 from platform_server.tokens import ending, issue, label_sql
 from runtime_kit import clock
@@ -150,6 +150,7 @@ async def remove(
     )
     if not changed:
         raise states.already_removed(node_id)
+    await sessions.forget(tx, node_id=node_id)
     return node
 
 

@@ -6,6 +6,9 @@ ALTER TABLE nodes ADD COLUMN next_certificate_pem TEXT;
 ALTER TABLE nodes ADD COLUMN next_certificate_sha256 TEXT;
 ALTER TABLE nodes ADD COLUMN next_pin TEXT;
 ALTER TABLE nodes ADD COLUMN next_since {int};
+-- The one before the present: whoever still opens with it is a copy, or was set back, and is told.
+ALTER TABLE nodes ADD COLUMN former_certificate_pem TEXT;
+ALTER TABLE nodes ADD COLUMN former_pin TEXT;
 -- The epoch in which a generation that ran ahead of a restored store was adopted, once.
 ALTER TABLE nodes ADD COLUMN adopted_epoch {int} NOT NULL DEFAULT 0;
 
@@ -18,7 +21,8 @@ CREATE TABLE engines (
     seen_at    {int} NOT NULL
 ) {strict};
 
--- One open session a node at most, on whichever engine.
+-- One open session a node at most, on whichever engine. One whose link has ended stays with the
+-- moment at which it was last heard, until the node is back or is written down as unreachable.
 CREATE TABLE sessions (
     node_id    TEXT NOT NULL PRIMARY KEY,
     session_id TEXT NOT NULL UNIQUE,
@@ -27,10 +31,11 @@ CREATE TABLE sessions (
     instance   TEXT NOT NULL,
     generation {int} NOT NULL,
     started_at {int} NOT NULL,
-    heard_at   {int} NOT NULL
+    lost_at    {int}
 ) {strict};
 
 CREATE INDEX sessions_by_engine ON sessions (engine_id);
+CREATE INDEX sessions_lost ON sessions (lost_at) WHERE lost_at IS NOT NULL;
 
 -- The last heartbeat of each node: apart from the node's row, since it is written all the time.
 CREATE TABLE heartbeats (
