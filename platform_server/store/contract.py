@@ -21,6 +21,8 @@ import enum
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from platform_server.store import signals
+
 T = TypeVar("T")
 
 
@@ -162,6 +164,22 @@ class Store(Protocol):
 
     async def sizes(self) -> Sizes:
         """How large it has grown."""
+        ...
+
+    def signal(self, channel: str, payload: str) -> None:
+        """Wake whoever listens, in every engine of this store; may be lost (see `signals`).
+
+        Sent from an event loop, waits for nothing and never fails. For after the commit of what
+        it tells of.
+        """
+        ...
+
+    def listen(self, channel: str, listener: signals.Listener) -> signals.Cancel:
+        """Call the listener, on the event loop, for each signal; gives what ends that.
+
+        It is called with an empty text once it hears, and whenever signals may have been missed.
+        It must be quick.
+        """
         ...
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import asyncpg
 
-from platform_server.store import contract, migrations, postgres_tx
+from platform_server.store import contract, migrations, postgres_signals, postgres_tx, signals
 from runtime_kit import crash_points, retry
 
 T = TypeVar("T")
@@ -53,8 +53,11 @@ class PostgresStore:
 
     dialect = contract.Dialect.POSTGRESQL
 
-    def __init__(self, pool: Any, *, busy_seconds: float) -> None:
+    def __init__(
+        self, pool: Any, *, busy_seconds: float, carried: postgres_signals.PostgresSignals
+    ) -> None:
         self._pool = pool
+        self._signals = carried
         self._busy_seconds = busy_seconds
         self._chance = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._closed = False
@@ -94,11 +97,20 @@ class PostgresStore:
 
         return contract.Sizes(database_bytes=await self.read(ask), wal_bytes=0, free_bytes=0)
 
+    def signal(self, channel: str, payload: str) -> None:
+        """Wake whoever listens, in every engine; see `contract.Store.signal`."""
+        self._signals.signal(channel, payload)
+
+    def listen(self, channel: str, listener: signals.Listener) -> signals.Cancel:
+        """Call the listener for each signal; see `contract.Store.listen`."""
+        return self._signals.listen(channel, listener)
+
     async def close(self) -> None:
         """Finish what is under way, at most CLOSE_SECONDS, and close; may be repeated."""
         if self._closed:
             return
         self._closed = True
+        await self._signals.close()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._idle.wait()
@@ -240,7 +252,9 @@ async def connect(url: str, *, busy_seconds: float) -> PostgresStore:
         ) from error
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         raise postgres_tx.translate(error) from error
-    store = PostgresStore(pool, busy_seconds=busy_seconds)
+    store = PostgresStore(
+        pool, busy_seconds=busy_seconds, carried=postgres_signals.PostgresSignals(url)
+    )
     try:
         await store.read(_check_server)
     except BaseException:

@@ -9,13 +9,21 @@ lock with the event loop, so work functions decide and write, and compute elsewh
 """
 
 import asyncio
+import functools
 import pathlib
 import sqlite3
 import threading
 import time
 from typing import TypeVar
 
-from platform_server.store import contract, jobs, migrations, sqlite_files, sqlite_writer
+from platform_server.store import (
+    contract,
+    jobs,
+    migrations,
+    signals,
+    sqlite_files,
+    sqlite_writer,
+)
 
 T = TypeVar("T")
 
@@ -36,6 +44,8 @@ class SqliteStore:
 
     def __init__(self, path: pathlib.Path, *, busy_seconds: float, readers: int) -> None:
         loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._hub = signals.Hub()
         self._path = path
         self._busy_seconds = busy_seconds
         self._writes = jobs.Mailbox(loop=loop, wait_seconds=busy_seconds)
@@ -90,6 +100,19 @@ class SqliteStore:
     async def sizes(self) -> contract.Sizes:
         """Database, log and free space in bytes."""
         return await asyncio.to_thread(self._measure)
+
+    def signal(self, channel: str, payload: str) -> None:
+        """Wake whoever listens in this engine, the only one."""
+        signals.check_channel(channel)
+        signals.check_payload(payload)
+        self._loop.call_soon(self._hub.tell, channel, payload)
+
+    def listen(self, channel: str, listener: signals.Listener) -> signals.Cancel:
+        """Call the listener for each signal; see `contract.Store.listen`."""
+        cancel = self._hub.add(channel, listener)
+        tell = functools.partial(self._hub.tell_missed, listener, channel=channel)
+        self._loop.call_soon(tell)
+        return cancel
 
     async def close(self) -> None:
         """Finish what waits, at most CLOSE_SECONDS, and close; may be repeated."""
