@@ -35,7 +35,7 @@ class AgentHealth:
 def parse(raw: bytes) -> AgentHealth:
     """Reads the body; raises `strict_json.Malformed`."""
     fields = strict_json.read(raw, what="health", most=MAX_BYTES)
-    try:
+    with strict_json.judged():
         return AgentHealth(
             node_id=ids.parse_node_id(fields.text("node_id", most=64)),
             agent_id=ids.AgentId(fields.text("agent_id", most=80)),
@@ -45,7 +45,3 @@ def parse(raw: bytes) -> AgentHealth:
                 ids.parse_key_id(key) for key in fields.texts("trust_keys", most=64, longest=16)
             ),
         )
-    except strict_json.Malformed:
-        raise
-    except ValueError as fault:
-        raise strict_json.Malformed(str(fault)) from fault

@@ -79,7 +79,7 @@ def parse(raw: bytes) -> Heartbeat:
     """Reads the body; raises `strict_json.Malformed`."""
     fields = strict_json.read(raw, what="heartbeat", most=MAX_BYTES)
     capacity = fields.inner("capacity")
-    try:
+    with strict_json.judged():
         return Heartbeat(
             version=fields.text("version", most=64),
             now=fields.moment("now"),
@@ -98,10 +98,6 @@ def parse(raw: bytes) -> Heartbeat:
             statement=number_of(fields),
             mesh=_mesh(fields),
         )
-    except strict_json.Malformed:
-        raise
-    except ValueError as fault:
-        raise strict_json.Malformed(str(fault)) from fault
 
 
 def number_of(fields: strict_json.Fields) -> tuple[int, int]:

@@ -15,7 +15,6 @@ from wire_protocol import ids, signing, statements, strict_json, times
 CONTEXT = "enlist-order-v1"
 VERSION = 1
 MAX_BYTES = 65_536
-MAX_SIGNATURES = 16
 PATH = "/order"
 
 
@@ -70,13 +69,7 @@ class SignedOrder:
         return strict_json.write(
             {
                 "order": base64.b64encode(self.content).decode(),
-                "signatures": [
-                    {
-                        "key_id": one.key_id,
-                        "signature": base64.b64encode(one.signature).decode(),
-                    }
-                    for one in self.signatures
-                ],
+                "signatures": statements.signatures_to_wire(self.signatures),
             }
         )
 
@@ -105,21 +98,9 @@ class Result:
 def parse_signed(raw: bytes) -> SignedOrder:
     """Reads the envelope; raises `strict_json.Malformed`."""
     fields = strict_json.read(raw, what="order", most=2 * MAX_BYTES)
-    signatures = []
-    try:
-        for item in fields.items("signatures", most=MAX_SIGNATURES):
-            one = strict_json.Fields(item, what="signature")
-            signatures.append(
-                statements.Signature(
-                    key_id=ids.parse_key_id(one.text("key_id", most=16)),
-                    signature=one.raw("signature", most=signing.SIGNATURE_BYTES),
-                )
-            )
-    except strict_json.Malformed:
-        raise
-    except ValueError as fault:
-        raise strict_json.Malformed(str(fault)) from fault
-    return SignedOrder(content=fields.raw("order", most=MAX_BYTES), signatures=tuple(signatures))
+    return SignedOrder(
+        content=fields.raw("order", most=MAX_BYTES), signatures=statements.parse_signatures(fields)
+    )
 
 
 def parse_result(raw: bytes) -> Result:
@@ -183,7 +164,7 @@ def _parse(raw: bytes) -> Order:
     content = fields.value("content")
     if not isinstance(content, dict):
         raise strict_json.Malformed("order.content must be a JSON object.")
-    try:
+    with strict_json.judged():
         return Order(
             platform_id=ids.PlatformId(fields.text("platform_id", most=64)),
             epoch=fields.integer("epoch"),
@@ -194,7 +175,3 @@ def _parse(raw: bytes) -> Order:
             kind=fields.text("kind", most=64),
             content=content,
         )
-    except strict_json.Malformed:
-        raise
-    except ValueError as fault:
-        raise strict_json.Malformed(str(fault)) from fault

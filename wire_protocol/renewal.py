@@ -58,15 +58,11 @@ def parse_request(raw: bytes) -> Request:
 def parse_granted(raw: bytes) -> Granted:
     """Reads the answer; raises `strict_json.Malformed`."""
     fields = strict_json.read(raw, what="renewal answer", most=16_384)
-    try:
+    with strict_json.judged():
         return Granted(
             certificate_sha256=pins.parse_pin(fields.text("certificate_sha256", most=128)),
             pin=pins.parse_pin(fields.text("pin", most=128)),
         )
-    except strict_json.Malformed:
-        raise
-    except ValueError as fault:
-        raise strict_json.Malformed(str(fault)) from fault
 
 
 def sign(key: ec.EllipticCurvePrivateKey, der: bytes) -> bytes:

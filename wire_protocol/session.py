@@ -133,7 +133,7 @@ def parse_hello(raw: bytes) -> Hello:
     fields = strict_json.read(raw, what="hello", most=MAX_BYTES)
     if fields.integer("protocol") != PROTOCOL:
         raise strict_json.Malformed(f"hello.protocol must be {PROTOCOL}.")
-    try:
+    with strict_json.judged():
         return Hello(
             node_id=ids.parse_node_id(fields.text("node_id", most=64)),
             generation=fields.integer("generation"),
@@ -143,10 +143,6 @@ def parse_hello(raw: bytes) -> Hello:
             purpose=Purpose(fields.text("purpose", most=16)),
             statement=heartbeats.number_of(fields),
         )
-    except strict_json.Malformed:
-        raise
-    except ValueError as fault:
-        raise strict_json.Malformed(str(fault)) from fault
 
 
 def parse_welcome(raw: bytes) -> Welcome:

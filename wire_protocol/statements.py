@@ -8,6 +8,7 @@ form alone; whether a machine believes one is `trust.py`.
 import base64
 import dataclasses
 import datetime
+from collections.abc import Iterable
 
 from wire_protocol import ids, pins, signing, strict_json, times
 
@@ -90,7 +91,7 @@ class Statement:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """One key's signature under a statement."""
+    """One key's signature under a statement or an order."""
 
     key_id: ids.KeyId
     signature: bytes
@@ -107,13 +108,7 @@ class SignedStatement:
         """`statement` and `signatures`, as answers carry them."""
         return {
             "statement": base64.b64encode(self.content).decode(),
-            "signatures": [
-                {
-                    "key_id": signature.key_id,
-                    "signature": base64.b64encode(signature.signature).decode(),
-                }
-                for signature in self.signatures
-            ],
+            "signatures": signatures_to_wire(self.signatures),
         }
 
 
@@ -129,7 +124,7 @@ def parse_statement(content: bytes) -> Statement:
     """Reads a statement's bytes; raises `strict_json.Malformed`."""
     fields = strict_json.read(content, what="statement", most=MAX_STATEMENT_BYTES)
     pin_fields, url_fields = fields.inner("pins"), fields.inner("urls")
-    try:
+    with strict_json.judged():
         return Statement(
             platform_id=ids.PlatformId(fields.text("platform_id", most=64)),
             epoch=fields.integer("epoch"),
@@ -145,10 +140,6 @@ def parse_statement(content: bytes) -> Statement:
             ),
             gateway_urls=url_fields.texts("gateway", most=MAX_URLS, longest=_MAX_URL),
         )
-    except strict_json.Malformed:
-        raise
-    except ValueError as fault:
-        raise strict_json.Malformed(str(fault)) from fault
 
 
 def parse_trust_keys(items: list[object]) -> tuple[TrustKey, ...]:
@@ -158,17 +149,31 @@ def parse_trust_keys(items: list[object]) -> tuple[TrustKey, ...]:
 
 def parse_signed(fields: strict_json.Fields) -> SignedStatement:
     """Reads `statement` and `signatures` from an answer; raises `strict_json.Malformed`."""
-    signatures = []
-    for item in fields.items("signatures", most=MAX_SIGNATURES):
-        entry = strict_json.Fields(item, what="signature")
-        signatures.append(
-            Signature(
-                key_id=_key_id(entry),
-                signature=entry.raw("signature", most=signing.SIGNATURE_BYTES),
-            )
-        )
     return SignedStatement(
-        content=fields.raw("statement", most=MAX_STATEMENT_BYTES), signatures=tuple(signatures)
+        content=fields.raw("statement", most=MAX_STATEMENT_BYTES),
+        signatures=parse_signatures(fields),
+    )
+
+
+def signatures_to_wire(signatures: Iterable[Signature]) -> list[dict[str, str]]:
+    """The list `signatures`, as it stands beside what was signed."""
+    return [
+        {"key_id": one.key_id, "signature": base64.b64encode(one.signature).decode()}
+        for one in signatures
+    ]
+
+
+def parse_signatures(fields: strict_json.Fields) -> tuple[Signature, ...]:
+    """Reads the list `signatures`; raises `strict_json.Malformed`."""
+    entries = [
+        strict_json.Fields(item, what="signature")
+        for item in fields.items("signatures", most=MAX_SIGNATURES)
+    ]
+    return tuple(
+        Signature(
+            key_id=_key_id(entry), signature=entry.raw("signature", most=signing.SIGNATURE_BYTES)
+        )
+        for entry in entries
     )
 
 
@@ -202,10 +207,8 @@ def _trust_key(item: object) -> TrustKey:
 
 
 def _key_id(fields: strict_json.Fields) -> ids.KeyId:
-    try:
+    with strict_json.judged():
         return ids.parse_key_id(fields.text("key_id", most=16))
-    except ValueError as fault:
-        raise strict_json.Malformed(str(fault)) from fault
 
 
 def _pins(fields: strict_json.Fields, name: str) -> tuple[pins.Pin, ...]:

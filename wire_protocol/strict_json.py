@@ -6,8 +6,10 @@ Unknown fields are left alone, so that an older reader understands a newer write
 
 import base64
 import binascii
+import contextlib
 import datetime
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from wire_protocol import times
@@ -15,6 +17,17 @@ from wire_protocol import times
 
 class Malformed(ValueError):
     """What came from outside is not of the agreed form."""
+
+
+@contextlib.contextmanager
+def judged() -> Iterator[None]:
+    """What a value's own reader says of it (`ValueError`) is said as `Malformed`."""
+    try:
+        yield
+    except Malformed:
+        raise
+    except ValueError as fault:
+        raise Malformed(str(fault)) from fault
 
 
 class Fields:
