@@ -23,6 +23,10 @@ TABLE: dict[str, tuple[str, str]] = {
     "audit": ("operator_cli.commands.audit:audit", "The log of what was done, by whom."),
     "events": ("operator_cli.commands.events:events", "What happened, and what happens now."),
     "platform": ("operator_cli.commands.platform:platform", "The Platform and its keys."),
+    "doctor": (
+        "operator_cli.commands.doctor:doctor",
+        "Say what is wrong on this machine, and what mends it.",
+    ),
     "config": ("operator_cli.commands.config:config", "Which Platform commands talk to."),
     "completion": (
         "operator_cli.commands.completion:completion",

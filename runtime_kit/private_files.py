@@ -122,6 +122,23 @@ def sweep(path: pathlib.Path) -> None:
                     _remove_if_left(entry.path)
 
 
+def is_left(path: pathlib.Path) -> bool:
+    """Whether the writer of this `.tmp-` file is no more; no too where it cannot be looked at."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def aside_of(name: str) -> str | None:
     """The name of the file that a `.tmp-` name was written for; None for any other name."""
     found = _ASIDE.fullmatch(name)

@@ -1,0 +1,87 @@
+"""What a support archive holds of a worker: its files' names and modes, and what is public in them.
+
+The key is never opened for it. Of the four other files only fields that are public go in, named
+one by one, so that a field added later stays out until somebody decides. Names and labels of the
+machine are in it, since support is about them.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+
+from wire_protocol import times
+from worker_agent.doctor import seen as seen_kit
+from worker_agent.identity import own
+
+_MOST_LISTED = 500
+
+
+def of(seen: seen_kit.Seen) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each part."""
+    yield "files.txt", listing(seen.where.folder).encode()
+    yield "worker.json", json.dumps(_public(seen), indent=2).encode()
+
+
+def listing(folder: pathlib.Path) -> str:
+    """Every entry with mode, owner, size and time, as `ls -la` would; links are not followed."""
+    lines: list[str] = []
+    for place, folders, files in os.walk(folder, followlinks=False):
+        for name in sorted((*folders, *files)):
+            path = pathlib.Path(place) / name
+            try:
+                info = path.lstat()
+            except OSError as error:
+                lines.append(f"?  {path}  ({error.strerror})")
+                continue
+            lines.append(
+                f"{info.st_mode:07o} {info.st_uid}:{info.st_gid} {info.st_nlink} "
+                f"{info.st_size:>10} {int(info.st_mtime)} {path}"
+            )
+            if len(lines) >= _MOST_LISTED:
+                return "\n".join([*lines, "… and more", ""])
+    return "\n".join([*lines, ""])
+
+
+def _public(seen: seen_kit.Seen) -> dict[str, object]:
+    agent, join, held = seen.agent, seen.join, seen.held
+    certificate = seen.identity.certificate
+    return {
+        "agent": None
+        if agent is None
+        else {
+            "node_id": agent.node_id,
+            "generation": agent.generation,
+            "connectivity": agent.connectivity.value,
+            "addresses": list(agent.addresses),
+            "port": agent.port,
+            "reported_labels": agent.reported_labels,
+            "gateway_url": agent.gateway_url,
+            "gateway_pins": list(agent.gateway_pins),
+            "joined_at": times.to_rfc3339(agent.joined_at),
+        },
+        "join": None
+        if join is None
+        else {
+            "platform_url": join.platform_url,
+            "platform_id": join.platform_id,
+            "mode": join.mode.value,
+            "pins": list(join.pins),
+            "enrollment_id": join.enrollment_id,
+        },
+        "trust": None
+        if held is None
+        else {
+            "epoch": held.statement.epoch,
+            "serial": held.statement.serial,
+            "issued_at": times.to_rfc3339(held.statement.issued_at),
+            "key_ids": [key.key_id for key in held.statement.trust_keys],
+        },
+        "identity": None
+        if certificate is None
+        else {
+            "pin": own.pin_of(certificate),
+            "not_after": times.to_rfc3339(certificate.not_valid_after_utc),
+        },
+        "faults": list(seen.faults),
+    }
