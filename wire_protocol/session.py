@@ -23,7 +23,7 @@ class Ask(enum.StrEnum):
     HEARTBEAT = "heartbeat"  # heartbeats.Heartbeat → Pulse
     TRUST = "trust"  # empty → the answer of POST /trust
     RENEW = "renew"  # renewal.Request → renewal.Granted
-    LEAVE = "leave"  # empty → empty: the node is removed
+    LEAVE = "leave"  # empty → empty: the node is removed; as an errand only while no Agent runs
     RESULT = "result"  # orders.Result → empty
 
     HEALTH = "health"  # empty → health.AgentHealth
@@ -38,7 +38,12 @@ class Purpose(enum.StrEnum):
 
 
 class Refusal(enum.StrEnum):
-    """Why a question is refused. The class of each is that of `problems`."""
+    """Why a question is refused. The class of each is that of `problems`.
+
+    After a refused hello or confirm the Platform closes the link, with the code as its reason. It
+    also closes an open one with such a reason: `node-removed`, and `replaced` where the same
+    process has opened another.
+    """
 
     GENERATION_CONFLICT = "generation-conflict"  # needs-operator: a copy of this identity runs
     NODE_REMOVED = "node-removed"  # needs-operator: the node was removed on the Platform
@@ -78,7 +83,11 @@ class Hello:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """The Platform's answer. `generation` is to be stored before `confirm` is sent."""
+    """The Platform's answer. `generation` is to be stored before `confirm` is sent.
+
+    It is at least the one in hello: the same where the confirmation of that very one was lost, and
+    for an errand, which stores and confirms nothing.
+    """
 
     session_id: str
     generation: int
