@@ -23,17 +23,22 @@ def rotate_master_key() -> "calls.Call[admin.Done]":
     return _rotate("master-key")
 
 
-def rotate_tls_key(*, after_seconds: int | None = None) -> "calls.Call[admin.Done]":
-    """Publishes the enrollment port's next key now, and serves it after 7 days or the time given.
+def rotate_tls_key(
+    *, port: str = "enrollment", after_seconds: int | None = None
+) -> "calls.Call[admin.Done]":
+    """Publishes the next key of a port now, and serves it after 7 days or the time given.
 
-    Until then new join tokens carry both pins. With 0 it is served at once: join tokens made before
-    no longer match. Raises `Conflict` while a next key is published that is to come sooner.
+    `port` is `enrollment` or `gateway`. Until the switch nodes expect both pins, and new join
+    tokens carry both of the enrollment port. With 0 the key is served at once: nodes follow by the
+    signed statement, and with the enrollment port's key join tokens made before no longer match.
+    Raises `Conflict` while a next key is published that is to come sooner, and while the port is
+    off.
     """
     return calls.Call(
         method="POST",
         path="/platform/rotate-tls-key",
         answer="admin:Done",
-        body=calls.given(port="enrollment", after_seconds=after_seconds),
+        body=calls.given(port=port, after_seconds=after_seconds),
         keyed=True,
     )
 

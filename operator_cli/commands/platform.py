@@ -44,24 +44,22 @@ def rotate_tls_key(port: str, after: str | None, *, at_once: bool) -> None:
 
     The next key's pin is published now, in new join tokens and to machines that have joined, and
     the key is served after 7 days, or after --after. With --now, for a key that is in the wrong
-    hands, it is served at once: join tokens made before no longer match (exit code 6 on the
-    machine), machines that have joined follow by a statement that a trust key signs. Run again, it
-    can only bring the day forward.
+    hands, it is served at once: machines that have joined follow by a statement that a trust key
+    signs, and with the enrollment port's key join tokens made before no longer match (exit code 6
+    on the machine). Sessions on the gateway stay open. Run again, it can only bring the day
+    forward.
 
     Examples:
       enlist platform rotate-tls-key
+      enlist platform rotate-tls-key --port gateway
       enlist platform rotate-tls-key --after 2d
       enlist platform rotate-tls-key --now
     """
-    if port == "gateway":
-        raise click.UsageError("This version has no gateway, so there is no key of it to change.")
     if at_once and after is not None:
         raise click.UsageError("Give --now or --after, not both.")
     _rotate(
-        platforms.rotate_tls_key(after_seconds=0 if at_once else _seconds(after)),
-        question="Serve a new key at once? Join tokens made before will no longer match."
-        if at_once
-        else "Publish the enrollment port's next key?",
+        platforms.rotate_tls_key(port=port, after_seconds=0 if at_once else _seconds(after)),
+        question=_question(port, at_once=at_once),
     )
 
 
@@ -97,6 +95,15 @@ def print_platform() -> None:
     """Asks for the Platform and prints it."""
     found = connection.ask(platforms.show())
     printing.show(found, lines=lambda: _lines(found))
+
+
+def _question(port: str, *, at_once: bool) -> str:
+    name = "gateway" if port == "gateway" else "enrollment port"
+    if not at_once:
+        return f"Publish the {name}'s next key?"
+    if port == "gateway":
+        return "Serve a new key at once? Nodes that are away follow by the signed statement."
+    return "Serve a new key at once? Join tokens made before will no longer match."
 
 
 def _seconds(after: str | None) -> int | None:

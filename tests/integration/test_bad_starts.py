@@ -215,14 +215,15 @@ def taken_port() -> Iterator[int]:
         yield int(taken.getsockname()[1])
 
 
-@pytest.mark.parametrize("option", ["--listen", "--enrollment-port"])
+@pytest.mark.parametrize("option", ["--listen", "--enrollment-port", "--gateway-port"])
 def test_a_busy_port_is_refused_and_the_data_are_as_they_were(
     option: str, data_dir: pathlib.Path, taken_port: int
 ) -> None:
     before = _contents(data_dir)
     value = f"127.0.0.1:{taken_port}" if option == "--listen" else str(taken_port)
-    done = _serve(data_dir, option, value)
-    _check_refused(done, code=2, words=(str(taken_port), "another port"))
+    others = ("--enrollment-port", "0") if option == "--gateway-port" else ()
+    done = _serve(data_dir, *others, option, value)
+    _check_refused(done, code=2, words=(str(taken_port), "another port", option))
     assert _contents(data_dir) == before
 
 

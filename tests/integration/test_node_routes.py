@@ -441,6 +441,12 @@ async def test_without_an_enrollment_port_there_is_no_key_of_it_to_change(
         assert await rig.one.count("sealed_secrets", "name LIKE '%tls-key%'") == 0
 
 
+async def test_without_a_gateway_there_is_no_key_of_it_to_change(rig: Rig) -> None:
+    refused = await rig.http.post("/api/v1/platform/rotate-tls-key", json={"port": "gateway"})
+    assert _code(refused) == (409, "conflict")
+    assert refused.json()["detail"] == "The gateway is off, so there is no key of it to change."
+
+
 async def test_the_anonymous_routes_answer_on_the_api_like_on_the_listener(rig: Rig) -> None:
     trusted = await rig.api.public.post("/api/v1/trust", json={})
     assert trusted.status_code == 200

@@ -339,7 +339,19 @@ def test_a_data_directory_of_somebody_else_is_refused(tmp_path: pathlib.Path) ->
 @pytest.mark.parametrize(
     ("arguments", "words"),
     {
-        "the gateway": (["--gateway-port"], "--gateway-port is not built yet"),
+        "a gateway where no nodes are taken": (["--gateway-port"], "--enrollment-port"),
+        "a gateway on the enrollment port": (
+            ["--enrollment-port", "9444", "--gateway-port", "9444"],
+            "--gateway-port",
+        ),
+        "a gateway's port below 1024": (
+            ["--enrollment-port", "0", "--gateway-port", "443"],
+            "gateway.port (from flag --gateway-port)",
+        ),
+        "a gateway's port that is a word": (
+            ["--enrollment-port", "0", "--gateway-port", "on"],
+            "gateway.port (from flag --gateway-port)",
+        ),
         "the bundle server": (["--bundle-port", "9000"], "--bundle-port is not built yet"),
         "a port below 1024": (["--enrollment-port", "443"], "1024"),
         "an address out of shape": (["--listen", "8440"], "HOST:PORT"),
@@ -374,7 +386,8 @@ def test_behind_a_public_url_the_port_on_loopback_speaks_http_still(
             for kept in psutil.Process(platform.process.pid).net_connections("tcp")
             if kept.status == psutil.CONN_LISTEN
         }
-        (port,) = ports - {httpx.URL(platform.enrollment_url).port}
+        public_ports = {httpx.URL(platform.said[name]).port for name in ("enrollment", "gateway")}
+        (port,) = ports - public_ports
         assert httpx.get(f"http://127.0.0.1:{port}/healthz").json()["status"] == "ok"
 
 

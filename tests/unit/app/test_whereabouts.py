@@ -61,7 +61,10 @@ def test_pins_are_shown_only_of_where_nodes_are_taken(case: Case) -> None:
         kept=cast(
             "certificates.Certificates",
             types.SimpleNamespace(
-                enrollment=identity, enrollment_pins=("port",), api_pins=case.api_pins
+                enrollment=identity,
+                enrollment_pins=("port",),
+                gateway=None,
+                api_pins=case.api_pins,
             ),
         ),
     ).shown()

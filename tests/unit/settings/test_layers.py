@@ -135,6 +135,29 @@ def test_the_enrollment_port_turns_dispatch_on(tmp_path: pathlib.Path) -> None:
     assert _load(tmp_path, flags={"enrollment.port": "8444"}).settings.dispatch_enabled
 
 
+GATEWAYS: dict[str, tuple[dict[str, str], int | None]] = {
+    "off without a word": ({}, None),
+    "8445 beside the enrollment port": ({"enrollment.port": "8444"}, 8445),
+    "any free one where that is any free one": ({"enrollment.port": "0"}, 0),
+    "the one that is asked for": ({"enrollment.port": "8444", "gateway.port": "9000"}, 9000),
+    "any free one on demand": ({"enrollment.port": "8444", "gateway.port": "0"}, 0),
+    "none beside the enrollment port": ({"enrollment.port": "8444", "gateway.port": "off"}, None),
+    "however off is written": ({"enrollment.port": "8444", "gateway.port": " Off"}, None),
+    "off where nodes are taken by the API": ({"dispatch.enabled": "true"}, None),
+    "on demand beside the API": ({"dispatch.enabled": "true", "gateway.port": "9000"}, 9000),
+    "off while no nodes are taken": (
+        {"enrollment.port": "8444", "gateway.port": "9000", "dispatch.enabled": "false"},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GATEWAYS)
+def test_the_gateway_opens(case: str, tmp_path: pathlib.Path) -> None:
+    flags, port = GATEWAYS[case]
+    assert _load(tmp_path, flags=flags).settings.gateway_port == port
+
+
 def test_lists_are_read_from_commas_and_from_brackets(tmp_path: pathlib.Path) -> None:
     for text in ("10.0.0.0/8, fd00::/8", '["10.0.0.0/8", "fd00::/8"]'):
         loaded = _load(tmp_path, environ={"ENLIST_ENROLLMENT__TRUSTED_PROXIES": text})
