@@ -21,8 +21,8 @@ from wire_protocol import ids, pins, statements
 
 LOCK: Final = "trust"
 CHAIN: Final = statements.MAX_CHAIN
-_EPOCH: Final = "epoch"
-_PLATFORM_ID: Final = "platform_id"
+EPOCH: Final = "epoch"
+PLATFORM_ID: Final = "platform_id"
 FIRST_EPOCH: Final = 1
 
 
@@ -142,7 +142,7 @@ async def ensure_platform_id(tx: contract.Tx) -> ids.PlatformId:
     """This Platform's id: made once, with the store, and never changed."""
     await tx.execute(
         "INSERT INTO platform_values(name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
-        _PLATFORM_ID,
+        PLATFORM_ID,
         _new_platform_id(),
     )
     found = await find_platform_id(tx)
@@ -153,7 +153,7 @@ async def ensure_platform_id(tx: contract.Tx) -> ids.PlatformId:
 
 async def find_platform_id(tx: contract.Tx) -> ids.PlatformId | None:
     """This Platform's id, or None before its first statement."""
-    row = await tx.fetch_one("SELECT value FROM platform_values WHERE name = ?", _PLATFORM_ID)
+    row = await tx.fetch_one("SELECT value FROM platform_values WHERE name = ?", PLATFORM_ID)
     return None if row is None else ids.PlatformId(row["value"])
 
 
@@ -163,7 +163,7 @@ def _new_platform_id() -> str:
 
 
 async def _epoch(tx: contract.Tx) -> int:
-    row = await tx.fetch_one("SELECT value FROM platform_values WHERE name = ?", _EPOCH)
+    row = await tx.fetch_one("SELECT value FROM platform_values WHERE name = ?", EPOCH)
     return FIRST_EPOCH if row is None else int(row["value"])
 
 
