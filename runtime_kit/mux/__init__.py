@@ -2,7 +2,7 @@
 
 API::
 
-    from runtime_kit.mux import link, transports, tls_server
+    from runtime_kit.mux import contexts, link, tls_server, tls_wire, transports
 
     async def answer(link_: link.Link, method: str, body: bytes) -> bytes:
         raise link.Refusal("unknown", "That is no question here.")     # or return the answer
@@ -12,10 +12,15 @@ API::
 
     # Server: mutual TLS with little memory, on a bound and listening socket.
     acceptor = tls_server.accept_tls(
-        sock, default=lambda: context, context_for=choose, opened=opened, answer=answer
+        sock,
+        default=lambda: context,            # contexts.without_anchors(pem_file), once a key
+        anchors_for=look_up,                # by SNI: the certificates that client may show
+        opened=opened,
+        answer=answer,
     )
-    def choose(server_name: str) -> ssl.SSLContext | None: ...          # by SNI; None: no anchors
-    def opened(link_: link.Link, proof: tls_server.Proof) -> None: ...  # leaf_der, address
+    def look_up(server_name: str) -> Sequence[bytes]: ...                # DER; empty: no entry
+    def opened(link_: link.Link, proof: tls_wire.Proof) -> None: ...     # leaf_der, address
+    acceptor.links; acceptor.stop(); await acceptor.finish(timeout_s=5.0)
 
     # Tests and simulations, without sockets.
     pair = transports.in_memory_pair(answer_left=answer, answer_right=answer)

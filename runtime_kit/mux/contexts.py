@@ -2,13 +2,11 @@
 
 API::
 
-    contexts.without_anchors(pem_file)                  every client fails: the one to begin with
-    contexts.for_certificates(pem_file, ders=[…])       clients with just one of these certificates
+    contexts.without_anchors(pem_file)      the server's key, and every client fails
+    contexts.of_anchors([der, …])           just these certificates, and no key
 
-For: a server that knows its clients by their certificates, one by one. Whoever connects names
-himself by SNI; the server swaps in a context whose anchors are only that client's, so that a
-handshake costs the same among ten clients and a million. An anchor is a certificate itself
-(partial chain), no dates are judged, TLS 1.3 alone, no tickets, hence no resumption.
+For: a server that knows its clients by their certificates, one by one. An anchor is a certificate
+itself (partial chain), no dates are judged, TLS 1.3 alone, no tickets, hence no resumption.
 Not for: authorities that certify clients (``tls.mutual_server_context``).
 Known limit: a certificate that is an anchor would also vouch for others it has signed, if it may
 sign; compare the leaf after the handshake byte by byte.
@@ -39,16 +37,12 @@ def without_anchors(pem_file: Path, *, key: Path | None = None) -> ssl.SSLContex
     return context
 
 
-def for_certificates(
-    pem_file: Path, *, ders: Iterable[bytes], key: Path | None = None
-) -> ssl.SSLContext:
-    """A context by which only clients with one of these certificates get in.
+def of_anchors(ders: Iterable[bytes]) -> ssl.SSLContext:
+    """What is swapped in to judge the client's certificate.
 
     Raises:
-        OSError: As ``tls.server_context``; also when one is no certificate.
+        ssl.SSLError: One of them is no certificate.
     """
-    context = without_anchors(pem_file, key=key)
-    anchors = b"".join(ders)
-    if anchors:
-        context.load_verify_locations(cadata=anchors)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_verify_locations(cadata=b"".join(ders))
     return context

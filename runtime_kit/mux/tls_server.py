@@ -5,7 +5,7 @@ API::
     acceptor = tls_server.accept_tls(
         sock,                                   # bound and listening; stays the caller's
         default=lambda: context,                # contexts.without_anchors(…), asked at each accept
-        context_for=choose,                     # server name → contexts.for_certificates(…) or None
+        anchors_for=look_up,                    # server name → that client's certificates, as DER
         opened=opened,                          # (link, proof): proof.leaf_der, proof.address
         answer=answer,
         limits=tls_server.Limits(handshakes=64),
@@ -15,40 +15,34 @@ API::
     acceptor.stop()                             # accept no more; links stay
     await acceptor.finish(timeout_s=5.0)        # wait for links that were closed, abort the rest
 
-For: tens of thousands of idle sessions in one process. A connection is one object, TLS works on
-memory buffers that are kept small by feeding them in pieces, and the context with a client's
-anchors is given back after the handshake, so that none is kept for a session. Strangers are
-bounded: so many handshakes at once, so many by one address, each so many seconds; who comes
-meanwhile waits unread, in turn by address, or is turned away.
+For: tens of thousands of idle sessions in one process, each known by a certificate of its own.
+Whoever connects names himself by SNI and gets in only with one of the certificates looked up under
+that name: one look-up, whatever the number of clients. Strangers are bounded: so many handshakes at
+once, so many by one address, each so many seconds; who comes meanwhile waits unread, in turn by
+address, or is turned away.
 Not for: deciding about a client beyond its certificate: ``opened`` closes the link again.
 Known limit: one event loop; several processes share the socket.
 """
 
 import asyncio
 import collections
-import contextlib
 import dataclasses
 import errno
 import ipaddress
 import logging
 import socket
 import ssl
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
 
 from runtime_kit import clock as clock_kit
 from runtime_kit.http1 import server as http_server
-from runtime_kit.mux import connection, link, transports
+from runtime_kit.mux import connection, contexts, link, tls_wire, transports
 
 _log = logging.getLogger(__name__)
 
-_PIECE_BYTES = 4_096
-"""TLS buffers keep the size of the largest piece they held, for the life of a connection."""
-_READ_BYTES = 16_384  # a TLS record
 _ACCEPTS_A_TURN = 32  # so that a flood of connects does not starve those already there
 _PAUSE_S = 0.1  # until descriptors may be free again
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_ALERT_S = 1.0  # for a refused client to read why, before the connection breaks
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +58,15 @@ class Limits:
     waiting_s: float = 10.0
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """What a client has proved: it holds the key of this certificate."""
-
-    leaf_der: bytes = dataclasses.field(repr=False)
-    address: str
-
-
-ContextFor = Callable[[str], ssl.SSLContext | None]
-Opened = Callable[[link.Link, Proof], None]
+AnchorsFor = Callable[[str], Sequence[bytes]]
+Opened = Callable[[link.Link, tls_wire.Proof], None]
 HandshakeFailed = Callable[[Exception, str], None]
 
 
 def accept_tls(
     *socks: socket.socket,
     default: Callable[[], ssl.SSLContext],
-    context_for: ContextFor,
+    anchors_for: AnchorsFor,
     opened: Opened,
     answer: link.Answer | None = None,
     limits: Limits | None = None,
@@ -93,8 +79,8 @@ def accept_tls(
     Args:
         socks: Stay the caller's; a successor may go on accepting from them.
         default: The context each handshake begins with, ``contexts.without_anchors``.
-        context_for: By the name the client asks for: the context with that client's anchors,
-            or None, then the handshake fails. Called inside the handshake: look up, do not wait.
+        anchors_for: The certificates one of which the client must show, by the name it asks for
+            (SNI); none: the handshake fails. Called inside the handshake: look up, do not wait.
         opened: A link stands. Set its ``answer``, ``on_end``, ``owner`` here, or close it; its
             first question is read only afterwards.
         answer: The answer new links begin with.
@@ -105,7 +91,7 @@ def accept_tls(
     """
     acceptor = Acceptor(
         default=default,
-        context_for=context_for,
+        anchors_for=anchors_for,
         opened=opened,
         answer=answer,
         limits=limits or Limits(),
@@ -125,7 +111,7 @@ class Acceptor:
         self,
         *,
         default: Callable[[], ssl.SSLContext],
-        context_for: ContextFor,
+        anchors_for: AnchorsFor,
         opened: Opened,
         answer: link.Answer | None,
         limits: Limits,
@@ -137,7 +123,7 @@ class Acceptor:
         self.turned_away = 0
         """How many connections were closed at once for want of room."""
         self._default = default
-        self._context_for = context_for
+        self._anchors_for = anchors_for
         self._opened = opened
         self._answer = answer
         self._link_limits = link_limits
@@ -145,11 +131,11 @@ class Acceptor:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
-        self._shaking: dict[_Connection, str] = {}
+        self._shaking: dict[tls_wire.Connection, str] = {}
         self._shaking_by: collections.Counter[str] = collections.Counter()
         self._waiting: dict[str, collections.deque[tuple[socket.socket, str, float]]] = {}
         self._waiting_count = 0
-        self._open: set[_Connection] = set()
+        self._open: set[tls_wire.Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._emptied: asyncio.Event = asyncio.Event()
 
@@ -200,17 +186,22 @@ class Acceptor:
 
     # What a connection asks of its acceptor.
 
-    def begin_tls(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
-        """TLS for one more connection."""
-        context = self._default()
-        context.sni_callback = self._choose
-        return context.wrap_bio(incoming, outgoing, server_side=True)
-
-    def default(self) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext:
         """The context a connection begins with and goes back to."""
-        return self._default()
+        context = self._default()
+        context.sni_callback = tls_wire.note_name
+        return context
 
-    def stands(self, one: "_Connection") -> link.Link:
+    def anchors_for(self, name: str) -> ssl.SSLContext | None:
+        """The context that knows just the client of that name."""
+        try:
+            ders = self._anchors_for(name)
+            return contexts.of_anchors(ders) if ders else None
+        except Exception:  # noqa: BLE001 - ends this handshake, not the server
+            _log.exception("A client could not be looked up")
+            return None
+
+    def stands(self, one: tls_wire.Connection) -> link.Link:
         """The handshake is complete."""
         self._leave(one)
         self._open.add(one)
@@ -224,7 +215,7 @@ class Acceptor:
         made.begin(one)
         return made
 
-    def hand_over(self, made: link.Link, proof: Proof) -> None:
+    def hand_over(self, made: link.Link, proof: tls_wire.Proof) -> None:
         """Give the link to its user."""
         try:
             self._opened(made, proof)
@@ -237,7 +228,7 @@ class Acceptor:
         if self._handshake_failed is not None:
             self._handshake_failed(error, address)
 
-    def gone(self, one: "_Connection") -> None:
+    def gone(self, one: tls_wire.Connection) -> None:
         """The connection is closed."""
         self._open.discard(one)
         self._leave(one)
@@ -245,18 +236,6 @@ class Acceptor:
             self._emptied.set()
 
     # Inside.
-
-    def _choose(
-        self, tls: ssl.SSLSocket | ssl.SSLObject, name: str | None, _context: ssl.SSLContext
-    ) -> int | None:
-        try:
-            chosen = None if name is None else self._context_for(name)
-        except Exception:  # noqa: BLE001 - ends this handshake, not the server
-            _log.exception("No context could be chosen")
-            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
-        if chosen is not None:
-            tls.context = chosen
-        return None
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS_A_TURN):
@@ -307,22 +286,22 @@ class Acceptor:
         sock.setblocking(False)  # noqa: FBT003 - the call's form
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transports.keep_little_unsent(sock)
-        one = _Connection(self, address)
+        one = tls_wire.Connection(self, address, handshake_s=self.limits.handshake_s)
         self._shaking[one] = network
         self._shaking_by[network] += 1
         task = self._loop.create_task(self._connect(sock, one), name="link accepts")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _connect(self, sock: socket.socket, one: "_Connection") -> None:
+    async def _connect(self, sock: socket.socket, one: tls_wire.Connection) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: one, sock)
-        except OSError as error:
+        except OSError as error:  # the default context's own among them
             sock.close()
             self.failed(error, one.address)
             self.gone(one)
 
-    def _leave(self, one: "_Connection") -> None:
+    def _leave(self, one: tls_wire.Connection) -> None:
         """A handshake is over; the next of those that wait begins."""
         network = self._shaking.pop(one, None)
         if network is None:
@@ -349,198 +328,6 @@ class Acceptor:
         while self._open or self._shaking:
             self._emptied.clear()
             await self._emptied.wait()
-
-
-class _Connection(asyncio.Protocol):
-    """One accepted socket: TLS on memory buffers, then a link's wire."""
-
-    __slots__ = (
-        "_acceptor",
-        "_incoming",
-        "_outgoing",
-        "_over",
-        "_timer",
-        "_tls",
-        "_transport",
-        "address",
-        "link",
-    )
-
-    def __init__(self, acceptor: Acceptor, address: str) -> None:
-        self.address = address
-        self.link: link.Link | None = None
-        self._acceptor = acceptor
-        self._transport: asyncio.Transport | None = None
-        self._tls: ssl.SSLObject | None = None
-        self._incoming: ssl.MemoryBIO | None = None
-        self._outgoing: ssl.MemoryBIO | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._over = False  # whatever comes in now is thrown away
-
-    # asyncio's side.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake; the client speaks first."""
-        # uvloop's transports are no subclasses of asyncio's.
-        self._transport = raw = cast("asyncio.Transport", transport)
-        raw.set_write_buffer_limits(high=transports.UNSENT_BYTES)
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = self._acceptor.begin_tls(self._incoming, self._outgoing)
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._acceptor.limits.handshake_s, self._too_slow)
-
-    def data_received(self, data: bytes) -> None:
-        """Encrypted bytes, in pieces that keep the buffers small."""
-        if len(data) <= _PIECE_BYTES:
-            self._feed(data)
-            return
-        for at in range(0, len(data), _PIECE_BYTES):
-            self._feed(data[at : at + _PIECE_BYTES])
-
-    def pause_writing(self) -> None:
-        """The kernel has enough."""
-        if self.link is not None:
-            self.link.pause()
-
-    def resume_writing(self) -> None:
-        """The kernel has sent what it had."""
-        if self.link is not None:
-            self.link.resume()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.link is not None:
-            said = "closed the connection" if exc is None else f"broke off: {exc}"
-            self.link.lost(f"{self.address} {said}")
-        elif not self._over:
-            error = exc or ConnectionResetError("The connection was closed in the handshake")
-            self._acceptor.failed(error, self.address)
-        self._over = True
-        self._tls = self._incoming = self._outgoing = self._transport = None
-        self._acceptor.gone(self)
-
-    # The link's side.
-
-    def write(self, data: bytes) -> None:
-        """Encrypt and send."""
-        if self._tls is None or self._outgoing is None or self._transport is None or self._over:
-            return
-        out: list[bytes] = []
-        try:
-            for at in range(0, len(data), _PIECE_BYTES):
-                self._tls.write(data[at : at + _PIECE_BYTES])
-                out.append(self._outgoing.read())
-        except ssl.SSLError:
-            self.abort()
-            return
-        self._transport.write(b"".join(out))
-
-    def close(self, *, within_s: float) -> None:
-        """Say so, then wait for the other side to close, so that it can read what was said."""
-        if self._over or self._transport is None:
-            return
-        self._over = True
-        self._say_close()
-        self._linger(within_s)
-
-    def abort(self) -> None:
-        """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    # Inside.
-
-    def _feed(self, data: bytes) -> None:
-        if self._over or self._incoming is None:
-            return
-        self._incoming.write(data)
-        try:
-            if self.link is None and not self._shake_hands():
-                return
-            self._read()
-        except ssl.SSLError as error:
-            self._broken(error)
-
-    def _shake_hands(self) -> bool:
-        """Whether the handshake is complete."""
-        if self._tls is None:
-            return False
-        try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            self._flush()
-            return False
-        self._flush()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        leaf_der = self._tls.getpeercert(binary_form=True) or b""
-        # The context with this client's anchors is needed no more; kept, it would cost more
-        # memory than all the rest of the session.
-        self._tls.context = self._acceptor.default()
-        self.link = self._acceptor.stands(self)
-        self._acceptor.hand_over(self.link, Proof(leaf_der=leaf_der, address=self.address))
-        return True
-
-    def _read(self) -> None:
-        out: list[bytes] = []
-        ended = False
-        while self._tls is not None:
-            try:
-                piece = self._tls.read(_READ_BYTES)
-            except ssl.SSLWantReadError:
-                break
-            except ssl.SSLZeroReturnError:
-                piece = b""
-            if not piece:
-                ended = True
-                break
-            out.append(piece)
-        if out and self.link is not None:
-            self.link.received(out[0] if len(out) == 1 else b"".join(out))
-        if ended and self.link is not None:
-            self.link.lost(f"{self.address} closed the connection")
-
-    def _broken(self, error: ssl.SSLError) -> None:
-        """TLS failed: let the other side read the alert."""
-        self._flush()
-        if self.link is not None:
-            self.link.lost(f"{self.address} broke off: {error.reason or error}")
-            return
-        self._over = True
-        self._acceptor.failed(error, self.address)
-        self._linger(_ALERT_S)
-
-    def _too_slow(self) -> None:
-        self._timer = None
-        if not self._over:
-            self._over = True
-            self._acceptor.failed(TimeoutError("No handshake in time"), self.address)
-        self.abort()
-
-    def _flush(self) -> None:
-        if self._outgoing is not None and self._transport is not None and self._outgoing.pending:
-            self._transport.write(self._outgoing.read())
-
-    def _say_close(self) -> None:
-        if self._tls is not None:
-            with contextlib.suppress(ssl.SSLError):  # it wants the other side's, too
-                self._tls.unwrap()
-        self._flush()
-
-    def _linger(self, seconds: float) -> None:
-        if self._transport is None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
-        try:
-            self._transport.write_eof()
-        except OSError:
-            self.abort()
 
 
 def network_of(address: str) -> str:
