@@ -61,14 +61,16 @@ def mutual_server_context(
     return context
 
 
-def mutual_client_context(pem_file: Path, *, server_certificate_pem: str) -> ssl.SSLContext:
+def mutual_client_context(
+    pem_file: Path, *, server_certificate_pem: str, key: Path | None = None
+) -> ssl.SSLContext:
     """A client that shows its certificate to, and believes, exactly one server certificate.
 
     Names and dates of the server's certificate are not judged, since it is known by its bytes.
     Compare ``peer_leaf_der`` after the handshake, before writing, all the same.
     """
     context = _one_certificate_context(server_certificate_pem)
-    context.load_cert_chain(pem_file)
+    context.load_cert_chain(pem_file, key)
     return context
 
 
