@@ -150,6 +150,7 @@ class IssueAnswer(Answer):
     join_token: Shown
     expires_at: Moment
     platform_url: str | None
+    gateway_url: str | None = None  # without one the machine has to listen
     pins: list[str]
     command: Shown
     code: Literal["token-already-shown"] | None = None
@@ -317,6 +318,18 @@ class Platform(Answer):
     trust_keys: list[PublicTrustKey]
     epoch: int
     serial: int
+
+
+class Backup(Answer):
+    """What a backup holds, as the header `Enlist-Backup` says."""
+
+    backup_id: str
+    platform_id: str
+    epoch: int
+    made_at: Moment
+    enlist_version: str
+    schema_version: int
+    rows: dict[str, int]
 
 
 class Event(Answer):

@@ -15,6 +15,11 @@ SHOWN = (
 )  # fmt: skip
 _PAGE = 500
 _MAX_CERTIFICATE_BYTES = 4096
+_NO_GATEWAY = (
+    "This Platform opens no gateway, so a machine that dials out could not stay connected: join "
+    "with --address ADDRESS-OF-THAT-MACHINE (where the Platform reaches it), or start the Platform "
+    "with --gateway-port."
+)
 
 
 def add_to(nodes: click.Group) -> None:
@@ -79,8 +84,10 @@ def enroll_token(
         )
     if raw and issued["join_token"] is not None:
         click.echo(issued["join_token"])
-        return
-    printing.show({name: issued[name] for name in SHOWN}, lines=lambda: _paste(issued))
+    else:
+        printing.show({name: issued[name] for name in SHOWN}, lines=lambda: _paste(issued))
+    if issued["gateway_url"] is None:
+        printing.say(_NO_GATEWAY)
 
 
 @click.command("withdraw-token", cls=global_options.Command)
@@ -171,11 +178,11 @@ def _paste(issued: dict[str, Any]) -> Iterator[str]:
         f"(enrollment {issued['enrollment_id']}):"
     )
     yield issued["command"]
-    printing.say(
-        "Add to its first line, behind the -: --address ADDRESS-OF-THAT-MACHINE (where the "
-        "Platform reaches it). Without it the machine dials out, and nodes that dial out are not "
-        "served yet: the node would stay enrolled."
-    )
+    if issued["gateway_url"] is not None:
+        printing.say(
+            "The machine will dial out to the gateway and needs no open port. To have the Platform "
+            "dial the machine instead, add behind the -: --address ADDRESS-OF-THAT-MACHINE."
+        )
 
 
 def _enrolled(answer: dict[str, Any]) -> Iterator[str]:

@@ -130,10 +130,17 @@ class Certificates:
             await self._clock.sleep(_FILES_SECONDS)
             if self.api_tls is not None:
                 self.api_tls.reload_if_changed()
-            if self._clock.monotonic() < due:
+            if self._clock.monotonic() < due and not self._switch_is_due():
                 continue
             due = self._clock.monotonic() + LOOK_SECONDS
             await self.follow()
+
+    def _switch_is_due(self) -> bool:
+        now = self._clock.now()
+        return any(
+            one is not None and one.switch_at is not None and one.switch_at <= now
+            for one in (self._enrollment, self._gateway)
+        )
 
     async def _ensure_gateway(self) -> None:
         before = self._gateway

@@ -224,6 +224,7 @@ def _invitation(
     def invite() -> invitations.Invitation:
         return invitations.Invitation(
             platform_url=where.url,
+            gateway_url=next(iter(trust.published.statement.gateway_urls), None),
             pins=where.pins,
             trust_key_ids=platform_routes.key_ids_of(trust.published),
         )

@@ -18,6 +18,7 @@ class Invitation:
     """What a join token says of this Platform at the moment of issuing."""
 
     platform_url: str | None
+    gateway_url: str | None
     pins: Sequence[pins.Pin]
     trust_key_ids: Sequence[ids.KeyId]
 
@@ -46,6 +47,7 @@ def answer_of(issued: issue.Issued, *, invitation: Invitation) -> admin.IssueAns
         join_token=join,
         expires_at=enrollment.expires_at,
         platform_url=invitation.platform_url,
+        gateway_url=invitation.gateway_url,
         pins=list(invitation.pins),
         command=None if join is None else _command(join),
     )

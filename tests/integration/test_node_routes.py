@@ -74,6 +74,7 @@ async def _running(
     def invite() -> invitations.Invitation:
         return invitations.Invitation(
             platform_url=URL,
+            gateway_url=None,
             pins=(PIN,),
             trust_key_ids=platform_routes.key_ids_of(one.trust.published),
         )

@@ -55,6 +55,7 @@ class StandIn:
         self.faults: list[Callable[[httpx.Request], httpx.Response]] = []
         self.page = page
         self.has_address = True
+        self.has_gateway = True
         self.endings = 1_000_000  # how many streams of events end before the token does
         self._kept: dict[str, Answer] = {}
 
@@ -191,6 +192,7 @@ class StandIn:
             join_token="enj_abc" if self.has_address else None,
             expires_at=self.enrollments[token.enrollment_id].expires_at,
             platform_url="https://10.0.0.1:8444",
+            gateway_url="https://10.0.0.1:8445" if self.has_gateway else None,
             pins=[PIN],
             command="enlist worker join - <<'END'\nenj_abc\nEND" if self.has_address else None,
         )

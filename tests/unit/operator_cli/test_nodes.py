@@ -109,6 +109,19 @@ def test_enroll_token_prints_the_paste_alone(enlist: Enlist, platform: standin.S
     assert "before 2026-01-31 13:00:00" in done.err
     assert "enj_" not in done.err
     assert "ent_" not in done.err
+    assert "no gateway" not in done.err
+
+
+@pytest.mark.parametrize("more", [[], ["--raw"], ["-o", "json"]], ids=["table", "raw", "json"])
+def test_without_a_gateway_issuing_says_that_the_machine_must_listen(
+    more: list[str], enlist: Enlist, platform: standin.StandIn
+) -> None:
+    platform.has_gateway = False
+    done = enlist("nodes", "enroll-token", "web-1", *more)
+    assert done.code == 0
+    assert "opens no gateway" in done.err
+    assert "--address ADDRESS-OF-THAT-MACHINE" in done.err
+    assert "gateway" not in done.out
 
 
 def test_enroll_token_raw_is_the_join_token(enlist: Enlist, platform: standin.StandIn) -> None:
