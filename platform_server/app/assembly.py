@@ -24,6 +24,7 @@ from platform_server.endpoints import (
     access_table,
     api_tokens,
     audit_log,
+    backups,
     doors,
     event_stream,
     health,
@@ -96,6 +97,14 @@ async def build(
         *taking.anonymous_routes,
         *api_tokens.served(),
         *audit_log.served(),
+        *backups.served(
+            backups.Backups(
+                url=settings.store.database_url or f"sqlite:///{given.data_dir}/enlist.db",
+                data_dir=given.data_dir,
+                config_file=given.config_file,
+                keyring=keyring,
+            )
+        ),
         *event_stream.served(
             event_stream.EventStream(
                 most=settings.api.event_readers, draining=draining, meter=meter

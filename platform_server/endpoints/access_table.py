@@ -42,6 +42,7 @@ ACCESS: Final[dict[tuple[str, str], str]] = {
     ("POST", "/api/v1/platform/rotate-master-key"): "platform.manage",
     ("POST", "/api/v1/platform/rotate-trust-key"): "platform.manage",
     ("POST", "/api/v1/platform/rotate-tls-key"): "platform.manage",
+    ("POST", "/api/v1/backup"): "backup.manage",
     ("GET", "/api/v1/events"): "nodes.view",
     ("GET", "/api/v1/tokens"): "tokens.manage",
     ("POST", "/api/v1/tokens"): "tokens.manage",

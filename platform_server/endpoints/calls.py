@@ -44,10 +44,16 @@ class Reply:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """An answer sent piece by piece until its end or until the caller leaves."""
+    """An answer sent piece by piece until its end or until the caller leaves.
+
+    One that is `whole` is worth nothing in part: where it cannot be finished, the connection is
+    broken off, so that the reader sees it.
+    """
 
     parts: AsyncGenerator[bytes, None]
     media_type: str
+    whole: bool = False
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 Answer = pydantic.BaseModel | Changed | Reply | Stream | None

@@ -87,22 +87,34 @@ async def write_stream(
 ) -> web.StreamResponse:
     """Sends a stream to its end, or until the reader leaves or takes nothing any more."""
     response = web.StreamResponse(
-        status=200, headers=headers(request_id, media_type=answer.media_type)
+        status=200,
+        headers={**headers(request_id, media_type=answer.media_type), **answer.headers},
     )
     try:
-        await response.prepare(request)
         async with contextlib.aclosing(answer.parts) as parts:
+            await response.prepare(request)
             async for part in parts:
                 async with asyncio.timeout(_PART_SECONDS):
                     await response.write(part)
         await response.write_eof()
     except (ConnectionResetError, TimeoutError):
         _LOG.debug("A reader left", extra={"request_id": request_id})
+        _break_off(request, answer=answer)
     except contract.StoreError as fault:
         # the head is out: all that is left is to end the stream, and the reader resumes
         _LOG.warning("A stream ends early", extra={"reason": str(fault)})
         response.force_close()
+        _break_off(request, answer=answer)
+    except Exception:
+        _break_off(request, answer=answer)
+        raise
     return response
+
+
+def _break_off(request: web.BaseRequest, *, answer: calls.Stream) -> None:
+    """Lets no reader take a part for the whole."""
+    if answer.whole and request.transport is not None:
+        request.transport.abort()
 
 
 def problem_response(

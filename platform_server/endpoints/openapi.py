@@ -214,7 +214,10 @@ def _success(route: routes.Route, *, text: str, schemas: list[Any]) -> dict[str,
     if not several and route.media_type == _JSON and route.answer is None:
         return {"description": text, "content": {_JSON: {"schema": {"type": "object"}}}}
     if not several or route.stream:
-        return {"description": text, "content": {route.media_type: {"schema": {"type": "string"}}}}
+        content = {route.media_type: {"schema": {"type": "string"}}}
+        if route.changes:  # what ?check=true answers
+            content[_JSON] = {"schema": several[-1]}
+        return {"description": text, "content": content}
     unique = [one for number, one in enumerate(several) if one not in several[:number]]
     schema = unique[0] if len(unique) == 1 else {"anyOf": unique}
     return {"description": text, "content": {route.media_type: {"schema": schema}}}
