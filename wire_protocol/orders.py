@@ -2,11 +2,15 @@
 
 The form alone, and the verdict whether one is this node's, in time, newer than the last and signed
 by a key that is trusted now. Who keeps the last (epoch, sequence) is the Agent.
+
+The answer to an order is empty once it has been taken, and its `Result` once that is known; the
+same order may be handed over again, to ask for it.
 """
 
 import base64
 import dataclasses
 import datetime
+import enum
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,6 +20,17 @@ CONTEXT = "enlist-order-v1"
 VERSION = 1
 MAX_BYTES = 65_536
 PATH = "/order"
+
+
+class Kind(enum.StrEnum):
+    """What can be ordered. An Agent refuses a kind that it does not know, and says so."""
+
+    REFRESH_TRUST = "refresh-trust"  # ask for the trust set now
+    RENEW = "renew"  # renew the node's certificate now
+
+
+class NotSigned(Exception):
+    """No trust key that is valid here and now signed the order: the trust set may be old."""
 
 
 class Refused(Exception):
@@ -114,6 +129,20 @@ def parse_result(raw: bytes) -> Result:
     )
 
 
+def write_refusal(code: str, detail: str) -> bytes:
+    """How an Agent that listens refuses an order, with status 409; a session has its own form."""
+    return strict_json.write({"code": code, "detail": detail[:1024]})
+
+
+def parse_refusal(raw: bytes) -> tuple[str, str]:
+    """Code and sentence; both empty where it is none."""
+    try:
+        fields = strict_json.read(raw, what="refusal", most=MAX_BYTES)
+        return fields.text("code", most=64), fields.text("detail", most=1024)
+    except strict_json.Malformed:
+        return "", ""
+
+
 def judge(
     signed: SignedOrder,
     *,
@@ -123,16 +152,11 @@ def judge(
     last: tuple[int, int],
     now: datetime.datetime,
 ) -> Order:
-    """The order, if it is to be carried out; raises `Refused`.
+    """The order, if it is to be carried out; raises `NotSigned` and `Refused`.
 
     The signature comes first: nothing that an unproved text says is read before it.
     """
-    if not _is_signed(signed, trust_keys=trust_keys, now=now):
-        raise Refused("No trust key that is valid now signed the order.")
-    try:
-        order = _parse(signed.content)
-    except strict_json.Malformed as fault:
-        raise Refused(f"The order cannot be read: {fault}") from fault
+    order = read_signed(signed, trust_keys=trust_keys, now=now)
     if order.platform_id != platform_id:
         raise Refused("The order is another Platform's.")
     if order.node_id != node_id or order.agent_id != ids.agent_id_of(node_id):
@@ -142,6 +166,21 @@ def judge(
     if order.number <= last:
         raise Refused(f"The order {order.number} is not newer than {last}, which was taken.")
     return order
+
+
+def read_signed(
+    signed: SignedOrder,
+    *,
+    trust_keys: Iterable[statements.TrustKey],
+    now: datetime.datetime,
+) -> Order:
+    """What the order says, once it is known to be the Platform's; raises as `judge` does."""
+    if not _is_signed(signed, trust_keys=trust_keys, now=now):
+        raise NotSigned("No trust key that is held here and valid now signed the order.")
+    try:
+        return _parse(signed.content)
+    except strict_json.Malformed as fault:
+        raise Refused(f"The order cannot be read: {fault}") from fault
 
 
 def _is_signed(

@@ -1,4 +1,4 @@
-"""Asking an Agent the health question, over mutual TLS.
+"""Asking an Agent over mutual TLS: the health question, and whatever else its port answers.
 
 The node's certificate is the only anchor and is compared again byte for byte before a request is
 written; the Platform shows its own client certificate. A name in the Agent's address is resolved
@@ -70,6 +70,30 @@ class Heard:
         return self.health.node_id == node_id and self.health.agent_id == ids.agent_id_of(node_id)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One request to an Agent's port, and how long its answer may be."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    most_bytes: int = health.MAX_BYTES
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What came back from an Agent that proved its key, when it was asked, and how long it took."""
+
+    status: int
+    body: bytes
+    asked_at: datetime.datetime
+    seconds: float
+    certificate_sha256: str
+
+
+_HEALTH: Final = Question(method="GET", path=health.PATH)
+
+
 class Asker:
     """Asks Agents."""
 
@@ -85,13 +109,36 @@ class Asker:
         self._networks = tuple(networks)
 
     async def ask(self, target: Target, *, timeout_s: float, trusted: bool = False) -> Heard:
-        """Asks once, within the time for everything together. Raises `NoAnswer`.
+        """Asks for its health once, within the time for everything together. Raises `NoAnswer`.
 
         `trusted` is for addresses that the operator configured: no address rule applies.
         """
+        answered = await self.exchange(
+            target, question=_HEALTH, timeout_s=timeout_s, trusted=trusted
+        )
+        if answered.status != _OK:
+            raise NoAnswer("bad-answer", f"{target.url} answered with status {answered.status}")
+        try:
+            heard = health.parse(answered.body)
+        except strict_json.Malformed as fault:
+            raise NoAnswer("bad-answer", f"{target.url} answered wrongly: {fault}") from fault
+        midpoint = answered.asked_at + datetime.timedelta(seconds=answered.seconds / 2)
+        return Heard(
+            health=heard,
+            at=answered.asked_at + datetime.timedelta(seconds=answered.seconds),
+            clock_offset_ms=round((heard.now - midpoint).total_seconds() * 1000),
+            certificate_sha256=answered.certificate_sha256,
+        )
+
+    async def exchange(
+        self, target: Target, *, question: Question, timeout_s: float, trusted: bool = False
+    ) -> Answered:
+        """Sends one request and gives the answer, whatever its status. Raises `NoAnswer`."""
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._ask(target, timeout_s=timeout_s, trusted=trusted)
+                return await self._ask(
+                    target, question=question, timeout_s=timeout_s, trusted=trusted
+                )
         except TimeoutError:
             raise NoAnswer(
                 "timeout", f"{target.url} did not answer within {timeout_s:g} s"
@@ -100,12 +147,12 @@ class Asker:
             raise NoAnswer(_reason_of(fault), str(fault)) from fault
         except addresses.Forbidden as fault:
             raise NoAnswer("address-forbidden", str(fault)) from fault
-        except strict_json.Malformed as fault:
-            raise NoAnswer("bad-answer", f"{target.url} answered wrongly: {fault}") from fault
         except (ssl.SSLError, OSError) as fault:
             raise NoAnswer("no-connection", f"{target.url}: {fault}") from fault
 
-    async def _ask(self, target: Target, *, timeout_s: float, trusted: bool) -> Heard:
+    async def _ask(
+        self, target: Target, *, question: Question, timeout_s: float, trusted: bool
+    ) -> Answered:
         url = agent_url.parse(target.url)
         last: Exception | None = None
         found = await self._addresses(url, trusted=trusted)
@@ -113,7 +160,9 @@ class Asker:
         for address in found:
             at_address = agent_url.AgentUrl(host=address, port=url.port)
             try:
-                return await self._ask_at(target, url=str(at_address), timeout_s=share_s)
+                return await self._ask_at(
+                    target, question=question, url=str(at_address), timeout_s=share_s
+                )
             except dial.DialFailed as fault:
                 last = fault
         raise last or NoAnswer("no-address", f"The name {url.host} has no address")
@@ -142,7 +191,9 @@ class Asker:
                 )
         return found
 
-    async def _ask_at(self, target: Target, *, url: str, timeout_s: float) -> Heard:
+    async def _ask_at(
+        self, target: Target, *, question: Question, url: str, timeout_s: float
+    ) -> Answered:
         certificate_pem = target.certificate_pem or await self._learn(
             target, url=url, timeout_s=timeout_s
         )
@@ -158,21 +209,19 @@ class Asker:
             answer = await client.exchange(
                 connection.reader,
                 connection.writer,
-                method="GET",
-                target=health.PATH,
+                method=question.method,
+                target=question.path,
                 host=connection.origin.authority,
-                max_body_bytes=health.MAX_BYTES,
+                body=question.body,
+                max_body_bytes=question.most_bytes,
                 timeout_s=timeout_s,
             )
             elapsed = self._clock.monotonic() - started
-        if answer.status != _OK:
-            raise NoAnswer("bad-answer", f"{url} answered with status {answer.status}")
-        heard = health.parse(answer.body)
-        midpoint = before + datetime.timedelta(seconds=elapsed / 2)
-        return Heard(
-            health=heard,
-            at=before + datetime.timedelta(seconds=elapsed),
-            clock_offset_ms=round((heard.now - midpoint).total_seconds() * 1000),
+        return Answered(
+            status=answer.status,
+            body=answer.body,
+            asked_at=before,
+            seconds=elapsed,
             certificate_sha256=connection.leaf.fingerprint,
         )
 

@@ -16,6 +16,7 @@ from platform_server.sealing import envelope
 from platform_server.store import contract
 from platform_server.trust import answers, client_certificate, keys, rotation, statements
 from runtime_kit import clock as clock_kit
+from wire_protocol import statements as wire_statements
 
 _LOG = logging.getLogger(__name__)
 LEASE: Final = "trust-rotation"
@@ -68,6 +69,18 @@ class Authority:
     def keyring(self) -> envelope.Keyring:
         """What seals the private halves."""
         return self._keyring
+
+    def sign(self, content: bytes, *, context: str) -> tuple[wire_statements.Signature, ...]:
+        """The signatures of every trust key that is valid now, the one that ends first first.
+
+        Raises `NotStarted` where none is.
+        """
+        now = self._clock.now()
+        held = () if self._held is None else self._held.own_keys
+        signers = [key for key in held if key.public.is_valid_at(now)]
+        if not signers:
+            raise NotStarted("No trust key is valid now, so nothing can be signed.")
+        return tuple(key.signature_of(content, context=context) for key in signers)
 
     async def start(self, facts: statements.Facts) -> None:
         """Publishes keys and facts if they changed, and issues the client certificate."""

@@ -33,11 +33,13 @@ class OwnTrustKey:
     private: ed25519.Ed25519PrivateKey = dataclasses.field(repr=False, compare=False)
     created_at: datetime.datetime
 
-    def signature_of(self, content: bytes) -> statements.Signature:
-        """This key's signature under a statement's exact bytes."""
+    def signature_of(
+        self, content: bytes, *, context: str = signing.TRUST_CONTEXT
+    ) -> statements.Signature:
+        """This key's signature under the exact bytes of a statement, or of what `context` names."""
         return statements.Signature(
             key_id=self.public.key_id,
-            signature=signing.sign(self.private, content, context=signing.TRUST_CONTEXT),
+            signature=signing.sign(self.private, content, context=context),
         )
 
 

@@ -1,0 +1,371 @@
+"""Delivers orders: to the sessions that this engine holds, and to Agents that listen.
+
+An order given at one engine reaches the node through another: the one that stored it signals the
+node's id, and whichever engine holds the session delivers. Each engine also looks every few seconds
+by itself, so a lost signal or a killed engine costs seconds and never an order. What is in doubt is
+handed over again: the Agent carries out each number once, and answers for it as often as it is
+asked. Nodes that listen are served by one engine, which holds the lease.
+
+Known limit: at most `MOST_AT_ONCE` nodes are served at one moment; the others wait their turn.
+"""
+
+import asyncio
+import dataclasses
+import functools
+import logging
+from typing import Final
+
+from platform_server.dispatch import ending, giving, plan, records, states, ways
+from platform_server.nodes import asking, leading
+from platform_server.nodes import records as node_records
+from platform_server.nodes import states as node_states
+from platform_server.store import contract
+from platform_server.trust import statements
+from runtime_kit import clock as clock_kit
+from runtime_kit import crash_points
+from wire_protocol import ids, orders, strict_json
+
+_LOG = logging.getLogger(__name__)
+CHANNEL: Final = "orders"
+LEASE: Final = "order-delivery"
+LOOK_SECONDS: Final = 5.0
+MOST_AT_ONCE: Final = 64
+_PAGE: Final = 500
+_OVER_BATCH: Final = 100
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+
+CLAIMED = crash_points.declare("order.claimed", story="an order is about to be sent")
+SENT = crash_points.declare(
+    "order.sent", story="the Agent has answered an order, nothing of that is stored"
+)
+ACCEPTED = crash_points.declare(
+    "order.accepted", story="what the Agent answered to an order is stored"
+)
+RESULT_STORED = crash_points.declare(
+    "order.result-stored", story="an order's result is stored, the Agent does not know that yet"
+)
+
+
+@dataclasses.dataclass(slots=True)
+class _Pause:
+    """When to try again, and how long the pause after that will be."""
+
+    until: float
+    next_seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a look at one node's orders gave."""
+
+    steps: list[plan.Step]
+    target: asking.Target | None
+
+
+class Deliverer:
+    """The delivery of one engine. Used from its event loop."""
+
+    def __init__(
+        self,
+        store: contract.Store,
+        *,
+        asker: asking.Asker | None,
+        environment: str,
+        clock: clock_kit.Clock,
+    ) -> None:
+        self._store = store
+        self._asker = asker
+        self._environment = environment
+        self._clock = clock
+        self._leading = leading.Leading(store, name=LEASE, clock=clock)
+        self._leads = False
+        self._at_work: dict[ids.NodeId, asyncio.Task[None]] = {}
+        self._again: set[ids.NodeId] = set()
+        self._waiting: dict[ids.NodeId, None] = {}  # in order, without doubles
+        self._pauses: dict[ids.NodeId, _Pause] = {}
+        self._asks: dict[ids.NodeId, dict[str, _Pause]] = {}
+        self._look_now = asyncio.Event()
+        self._is_running = False
+        self.find: ways.Find = ways.no_sessions
+        """Where the gateway's sessions are found; the gateway sets it."""
+
+    # What other parts of the engine tell it.
+
+    def given(self, node_id: ids.NodeId) -> None:
+        """An order of this node was stored by this engine: deliver it, or let another."""
+        self._wake(node_id)
+        self._store.signal(CHANNEL, node_id)
+
+    def session_opened(self, node_id: ids.NodeId) -> None:
+        """The node has a session here now; what it has not answered is handed over again."""
+        self._pauses.pop(node_id, None)
+        self._asks.pop(node_id, None)
+        self._wake(node_id)
+
+    async def take_result(self, node_id: ids.NodeId, body: bytes) -> None:
+        """A node says what became of an order; stored when this returns, so it may forget it.
+
+        Raises `strict_json.Malformed` and `StoreError`. What nobody knows of is taken too: it may
+        be from before a restore.
+        """
+        await self._write_result(node_id, orders.parse_result(body))
+        crash_points.reach(RESULT_STORED)
+
+    async def run(self) -> None:
+        """Delivers for ever. For a supervised task."""
+        cancel = self._store.listen(CHANNEL, self._heard)
+        self._is_running = True
+        try:
+            while True:
+                self._look_now.clear()
+                try:
+                    await self._look()
+                except contract.StoreError as fault:
+                    _LOG.warning("Orders cannot be looked at", extra={"reason": str(fault)})
+                await self._pause()
+        finally:
+            self._is_running = False
+            cancel()
+            tasks = list(self._at_work.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Inside.
+
+    def _heard(self, payload: str) -> None:
+        if payload:
+            self._wake(ids.NodeId(payload))
+        else:
+            self._look_now.set()
+
+    async def _pause(self) -> None:
+        sleeping = asyncio.ensure_future(self._clock.sleep(LOOK_SECONDS))
+        looking = asyncio.ensure_future(self._look_now.wait())
+        try:
+            await asyncio.wait({sleeping, looking}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sleeping, looking):
+                task.cancel()
+            await asyncio.gather(sleeping, looking, return_exceptions=True)
+
+    async def _look(self) -> None:
+        """Ends what is over, and finds nodes with open orders that this engine can reach."""
+        self._leads = await self._leading.holds()
+        await self._end_over()
+        after: str | None = ""
+        open_nodes: set[ids.NodeId] = set()
+        while after is not None:
+            page = await self._store.read(
+                functools.partial(records.list_waiting_nodes, after=after, limit=_PAGE)
+            )
+            for one in page:
+                open_nodes.add(one.node_id)
+                reachable = self.find(one.node_id) is not None or (self._leads and one.listens)
+                if reachable and not self._is_paused(one.node_id):
+                    self._wake(one.node_id)
+            after = page[-1].node_id if len(page) == _PAGE else None
+        for gone in (self._pauses.keys() | self._asks.keys()) - open_nodes:
+            self._pauses.pop(gone, None)
+            self._asks.pop(gone, None)
+
+    async def _end_over(self) -> None:
+        now = self._clock.now()
+
+        async def work(tx: contract.Tx) -> None:
+            for order in await records.list_over(tx, now=now, limit=_OVER_BATCH):
+                if order.state is states.State.QUEUED and order.expires_at <= now:
+                    (step,) = plan.plan([order], epoch=order.epoch, now=now)
+                    await self._end(tx, step)
+                else:
+                    await giving.end_of_removed(
+                        tx, order=order, environment=self._environment, now=now
+                    )
+
+        # A write for each engine every five seconds would cost more than the look: read first.
+        if await self._store.read(functools.partial(records.list_over, now=now, limit=1)):
+            await self._store.transact(work)
+
+    def _is_reachable(self, node_id: ids.NodeId) -> bool:
+        """Whether it is worth a look at the node's orders; the look says what is true."""
+        return self.find(node_id) is not None or (self._leads and self._asker is not None)
+
+    def _is_paused(self, node_id: ids.NodeId) -> bool:
+        pause = self._pauses.get(node_id)
+        return pause is not None and self._clock.monotonic() < pause.until
+
+    def _wake(self, node_id: ids.NodeId) -> None:
+        """Serves the node soon; one that is being served is looked at once more after that."""
+        if not self._is_running or not self._is_reachable(node_id):
+            return
+        if node_id in self._at_work:
+            self._again.add(node_id)
+        elif len(self._at_work) >= MOST_AT_ONCE:
+            self._waiting[node_id] = None
+        else:
+            self._at_work[node_id] = asyncio.create_task(
+                self._serve(node_id), name=f"orders-{node_id}"
+            )
+
+    async def _serve(self, node_id: ids.NodeId) -> None:
+        try:
+            while True:
+                self._again.discard(node_id)
+                if not await self._serve_once(node_id) and node_id not in self._again:
+                    return
+        except contract.StoreError as fault:
+            _LOG.warning("An order waits", extra={"node": node_id, "reason": str(fault)})
+        except Exception:  # noqa: BLE001 - one node's fault is not to end delivery to all others
+            _LOG.exception("An order met a fault of ours", extra={"node": node_id})
+            self._put_off(node_id)
+        finally:
+            self._again.discard(node_id)
+            self._at_work.pop(node_id, None)
+            if self._waiting:
+                following = next(iter(self._waiting))
+                del self._waiting[following]
+                self._wake(following)
+
+    async def _serve_once(self, node_id: ids.NodeId) -> bool:
+        """Does the first step that there is; says whether there may be another."""
+        found = await self._store.transact(
+            functools.partial(
+                self._claim,
+                node_id=node_id,
+                has_session=self.find(node_id) is not None,
+                recently_asked=self._recently_asked(node_id),
+            )
+        )
+        way = self._way(node_id, target=found.target)
+        if not found.steps or way is None:
+            return False
+        step = found.steps[0]
+        self._asked(step.order)
+        crash_points.reach(CLAIMED)
+        answer = b""
+        try:
+            answer = await way.hand(step.order.signed.to_bytes())
+            result = orders.parse_result(answer) if answer else None
+        except ways.NotNow as fault:
+            _LOG.info("An order waits", extra={"node": node_id, "reason": str(fault)})
+            self._put_off(node_id)
+            return False
+        except (ways.Refused, strict_json.Malformed) as fault:
+            crash_points.reach(SENT)
+            await self._write(step.order, event=states.Event.FAIL, detail=str(fault))
+        else:
+            crash_points.reach(SENT)
+            if result is not None:
+                await self._write_result(node_id, result)
+            elif step.do is plan.Do.SEND:
+                await self._write(step.order, event=states.Event.TAKE)
+        self._pauses.pop(node_id, None)
+        crash_points.reach(ACCEPTED)
+        if not answer and isinstance(way, ways.ToPort):
+            # Nobody brings the result from there: it is asked for, soon at first.
+            await self._clock.sleep(_FIRST_PAUSE_SECONDS)
+        return True
+
+    async def _claim(
+        self,
+        tx: contract.Tx,
+        *,
+        node_id: ids.NodeId,
+        has_session: bool,
+        recently_asked: frozenset[str],
+    ) -> _Found:
+        """In one transaction: ends what is over, and counts the try that comes next."""
+        now = self._clock.now()
+        node = await node_records.find(tx, node_id=node_id)
+        if node is None or node.state is node_states.State.REMOVED:
+            await giving.cancel_all(tx, node_id=node_id, environment=self._environment, now=now)
+            return _Found(steps=[], target=None)
+        number = await statements.find_number(tx)
+        steps = plan.plan(
+            await records.list_open(tx, node_id=node_id),
+            epoch=statements.FIRST_EPOCH if number is None else number[0],
+            now=now,
+            recently_asked=recently_asked,
+        )
+        target = None
+        if node.url is not None and self._leads:
+            target = asking.Target(
+                node_id=node_id, url=node.url, pin=node.pin, certificate_pem=node.certificate_pem
+            )
+        left: list[plan.Step] = []
+        for step in steps:
+            if step.do is plan.Do.END:
+                await self._end(tx, step)
+            elif not has_session and target is None:
+                break
+            elif left or step.do is plan.Do.ASK or await records.claim(tx, order=step.order):
+                left.append(step)
+        return _Found(steps=left, target=target)
+
+    def _way(self, node_id: ids.NodeId, *, target: asking.Target | None) -> ways.Way | None:
+        link = self.find(node_id)
+        if link is not None:
+            return ways.OverSession(link=link)
+        if target is not None and self._asker is not None:
+            return ways.ToPort(asker=self._asker, target=target)
+        return None
+
+    async def _write(self, order: records.Order, *, event: states.Event, detail: str = "") -> None:
+        async def work(tx: contract.Tx) -> None:
+            present = await records.find(tx, order_id=order.order_id)
+            if present is not None:
+                await ending.happened(
+                    tx,
+                    order=present,
+                    event=event,
+                    environment=self._environment,
+                    now=self._clock.now(),
+                    actor=ids.agent_id_of(order.node_id),
+                    detail=detail,
+                )
+
+        await self._store.transact(work)
+
+    async def _write_result(self, node_id: ids.NodeId, result: orders.Result) -> None:
+        number = (result.epoch, result.sequence)
+        order = await self._store.read(
+            functools.partial(records.find_by_number, node_id=node_id, number=number)
+        )
+        if order is None:
+            _LOG.info("A result of an unknown order", extra={"node": node_id, "number": number})
+            return
+        self._asks.get(node_id, {}).pop(order.order_id, None)
+        event = states.Event.SUCCEED if result.is_done else states.Event.FAIL
+        await self._write(order, event=event, detail=result.detail)
+
+    async def _end(self, tx: contract.Tx, step: plan.Step) -> None:
+        await ending.happened(
+            tx,
+            order=step.order,
+            event=step.event,
+            environment=self._environment,
+            now=self._clock.now(),
+            detail=step.detail,
+        )
+
+    def _put_off(self, node_id: ids.NodeId) -> None:
+        """Leaves the node alone for a while, longer each time, until a session opens."""
+        self._pauses[node_id] = self._pause_after(self._pauses.get(node_id))
+
+    def _asked(self, order: records.Order) -> None:
+        """Lets the next question about this order wait, longer each time."""
+        asks = self._asks.setdefault(order.node_id, {})
+        asks[order.order_id] = self._pause_after(asks.get(order.order_id))
+
+    def _pause_after(self, former: _Pause | None) -> _Pause:
+        seconds = _FIRST_PAUSE_SECONDS if former is None else former.next_seconds
+        return _Pause(
+            until=self._clock.monotonic() + seconds,
+            next_seconds=min(2 * seconds, _LONGEST_PAUSE_SECONDS),
+        )
+
+    def _recently_asked(self, node_id: ids.NodeId) -> frozenset[str]:
+        now = self._clock.monotonic()
+        asks = self._asks.get(node_id, {})
+        return frozenset(order_id for order_id, pause in asks.items() if now < pause.until)

@@ -1,0 +1,75 @@
+"""What is to be done about the open orders of one node: a plan from plain values.
+
+Pure; `deliver` does what it says. Orders are handed over in the order of their numbers, so the
+first that cannot be handed over holds back those behind it; one that the node has taken holds back
+nothing, since the Agent carries them out one after the other by itself.
+"""
+
+import dataclasses
+import datetime
+import enum
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from platform_server.dispatch import records, states
+
+UNHEARD_FOR: Final = datetime.timedelta(days=30)
+"""How long after its end a result is waited for: a machine may be off for a month."""
+
+
+class Do(enum.Enum):
+    """What to do about one order."""
+
+    END = "end"
+    SEND = "send"
+    ASK = "ask"  # hand it over again, for its result
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing to do; `event` and `detail` are for `Do.END`."""
+
+    do: Do
+    order: records.Order
+    event: states.Event = states.Event.EXPIRE
+    detail: str = ""
+
+
+def plan(
+    open_orders: Sequence[records.Order],
+    *,
+    epoch: int,
+    now: datetime.datetime,
+    recently_asked: AbstractSet[str] = frozenset(),
+) -> list[Step]:
+    """The steps, those of lower numbers first. `recently_asked` are ids that can wait."""
+    steps = []
+    for order in sorted(open_orders, key=lambda one: one.number):
+        step = _step(order, epoch=epoch, now=now)
+        if step is not None and not (step.do is Do.ASK and order.order_id in recently_asked):
+            steps.append(step)
+    return steps
+
+
+def _step(order: records.Order, *, epoch: int, now: datetime.datetime) -> Step | None:
+    if order.state is states.State.QUEUED:
+        if order.expires_at <= now:
+            return Step(do=Do.END, order=order, detail="The node did not take it in time.")
+        if order.epoch < epoch:
+            return Step(
+                do=Do.END,
+                order=order,
+                detail="The Platform was restored from a backup since; give it again if needed.",
+            )
+        return Step(do=Do.SEND, order=order)
+    if order.state is states.State.ACCEPTED:
+        if order.expires_at + UNHEARD_FOR <= now:
+            return Step(
+                do=Do.END,
+                order=order,
+                event=states.Event.GIVE_UP,
+                detail="The node took it and never said what became of it.",
+            )
+        return Step(do=Do.ASK, order=order)
+    return None
