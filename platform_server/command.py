@@ -50,6 +50,9 @@ class InvalidUse(click.ClickException):
     metavar="[PORT]",
     help="The port at which nodes hold their session [8445 beside --enrollment-port]; or off.",
 )
+@click.option(
+    "--mesh", is_flag=True, default=None, help="Connect the nodes by WireGuard, too; needs root."
+)
 @click.option("--bundle-port", is_flag=False, flag_value="8446", metavar="[PORT]", hidden=True)
 @click.option(
     "--database-url",
@@ -113,6 +116,7 @@ SETTINGS: Final = {
     "enrollment_address": "enrollment.addresses",
     "enrollment_workers": "enrollment.workers",
     "gateway_port": "gateway.port",
+    "mesh": "mesh.enabled",
     "database_url": "store.database_url",
 }
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from wire_protocol import agent_url, enrollment_token, ids, labels, versions
+from wire_protocol import agent_url, enrollment_token, ids, labels, mesh, versions
 
 MAX_CERTIFICATE_BYTES = 4096
 MAX_DETAIL = 1024
@@ -90,6 +90,15 @@ class EnrollRequest(Wire):
         pydantic.Field(max_length=16, description="What the metadata service says."),
     ] = None
     ticket: Ticket | None = None
+    mesh_public_key: Annotated[
+        Annotated[
+            str,
+            pydantic.Field(min_length=mesh.KEY_LENGTH, max_length=mesh.KEY_LENGTH),
+            pydantic.AfterValidator(mesh.parse_public_key),
+        ]
+        | None,
+        pydantic.Field(description="The machine's WireGuard public key."),
+    ] = None
 
 
 class PhaseReport(Wire):
@@ -119,3 +128,5 @@ class EnrollAnswer(pydantic.BaseModel):
     gateway_pins: list[str] = []
     reachable: bool | None = None
     reachable_reason: str | None = None
+    mesh: dict[str, Any] | None = None
+    mesh_refused: str | None = None

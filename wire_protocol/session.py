@@ -16,7 +16,7 @@ MAX_BYTES = 65_536
 
 
 class Ask(enum.StrEnum):
-    """The questions; the first seven go from the Agent to the Platform, the others back."""
+    """The questions; the first eight go from the Agent to the Platform, the others back."""
 
     HELLO = "hello"  # Hello → Welcome
     CONFIRM = "confirm"  # Confirm → empty: the generation is stored on the machine
@@ -25,6 +25,7 @@ class Ask(enum.StrEnum):
     RENEW = "renew"  # renewal.Request → renewal.Granted
     LEAVE = "leave"  # empty → empty: the node is removed; as an errand only while no Agent runs
     RESULT = "result"  # orders.Result → empty
+    MESH = "mesh"  # mesh.Request → mesh.Answer: this machine's WireGuard key, its place
 
     HEALTH = "health"  # empty → health.AgentHealth
     ORDER = "order"  # orders.SignedOrder → empty: taken, to be done

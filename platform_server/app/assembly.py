@@ -112,7 +112,7 @@ async def build(
         ),
         *master_key.served(engine),
         *health.served(
-            readiness=health.Readiness([_store_check(store)]),
+            readiness=health.Readiness([_store_check(store), *taking.mesh.checks]),
             gatherer=measures.Gatherer(meter),
             openapi=lambda: described,
         ),

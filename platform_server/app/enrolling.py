@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from platform_server.app import certificates, data_dir, orders
+from platform_server.app import certificates, data_dir, meshing, orders
 from platform_server.endpoints import (
     enroll_decision,
     enroll_door,
@@ -47,6 +47,7 @@ class Enrolling:
     socket_door: enroll_server.SocketDoor
     tasks: Mapping[str, supervise.Work]
     client_file: pathlib.Path | None
+    mesh: meshing.Meshing
     trust: authority.Authority | None
 
     def forget(self) -> None:
@@ -119,6 +120,7 @@ async def build(
         entries=settings.audit.enrollment_entries, days=settings.audit.enrollment_days
     )
     trust: authority.Authority | None = None
+    mesh = meshing.none()
     reacher: reach.Reacher | None = None
     client_file: pathlib.Path | None = None
     tasks: dict[str, supervise.Work] = {
@@ -135,6 +137,14 @@ async def build(
             environment=settings.platform.environment,
         )
         await trust.start(where.facts())
+        mesh = await meshing.build(
+            given,
+            settings=settings,
+            store=store,
+            keyring=keyring,
+            clock=clock,
+            platform_id=trust.published.statement.platform_id,
+        )
         asker = asking.Asker(
             identity=identity, clock=clock, networks=settings.enrollment.agent_networks
         )
@@ -151,11 +161,13 @@ async def build(
             ),
             clock=clock,
             chance=random.SystemRandom(),
+            lack=mesh.lack,
         )
         # What another engine has published may be a switch of the port's key: serve it too.
         tasks |= {
             "trust": functools.partial(trust.keep, on_change=kept.follow),
             "probe": prober.run,
+            **mesh.tasks,
         }
         kept.on_change = _publisher(trust, where=where)
     else:  # nobody asks the nodes: none of them may go on looking ready
@@ -168,6 +180,7 @@ async def build(
         reacher=reacher,
         rules=_rules(settings, cap=cap),
         clock=clock,
+        places=mesh.places,
     )
     return Enrolling(
         operator_routes=(
@@ -189,6 +202,7 @@ async def build(
         socket_door=enroll_server.SocketDoor(door),
         tasks=tasks,
         client_file=client_file,
+        mesh=mesh,
         trust=trust,
     )
 

@@ -21,12 +21,13 @@ from typing import Any, Final
 from platform_server.endpoints import enroll_decision, enroll_request, refusals, salvage
 from platform_server.enrollment import attempts, limiter
 from platform_server.enrollment import refusals as endings
+from platform_server.mesh import places as mesh_places
 from platform_server.nodes import asking, configured, reach, register
 from platform_server.store import contract
 from platform_server.trust import authority
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
-from wire_protocol import problems
+from wire_protocol import mesh, problems
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,8 +62,10 @@ class EnrollDoor:
         reacher: reach.Reacher | None,
         rules: enroll_decision.Rules,
         clock: clock_kit.Clock,
+        places: mesh_places.Places | None = None,
     ) -> None:
         self._store = store
+        self._places = places
         self._trust = trust
         self._reacher = reacher
         self._rules = rules
@@ -96,10 +99,10 @@ class EnrollDoor:
         if isinstance(knock, enroll_request.Reporting):
             ending = await self._store.transact(lambda tx: self._decider.report(tx, knock=knock))
         else:
-            ending = await self._store.transact(lambda tx: self._decider.admit(tx, knock=knock))
+            ending, place = await self._store.transact(lambda tx: self._admit(tx, knock=knock))
             if isinstance(ending, register.Registered):
                 crash_points.reach(COMMITTED)
-                return await self._welcome(ending, knock=knock)
+                return await self._welcome(ending, knock=knock, place=place)
         if isinstance(ending, endings.Limited):
             return limited(ending.retry_after_seconds, request_id=request_id)
         if isinstance(ending, endings.WorkerNewer):
@@ -121,8 +124,24 @@ class EnrollDoor:
             )
         return DoorAnswer(status=200, body=self._trust.answers.trust)
 
+    async def _admit(
+        self, tx: contract.Tx, *, knock: enroll_request.Enrolling
+    ) -> tuple[enroll_decision.Ending, mesh.Answer | None]:
+        """Decides; a node that is registered gets its place in the mesh in the same transaction."""
+        ending = await self._decider.admit(tx, knock=knock)
+        if self._places is None or not isinstance(ending, register.Registered):
+            return ending, None
+        place = await self._places.at_enrollment(
+            tx, registered=ending, public_key=knock.mesh_public_key, now=self._clock.now()
+        )
+        return ending, place
+
     async def _welcome(
-        self, registered: register.Registered, *, knock: enroll_request.Enrolling
+        self,
+        registered: register.Registered,
+        *,
+        knock: enroll_request.Enrolling,
+        place: mesh.Answer | None,
     ) -> DoorAnswer:
         if self._trust is None:
             raise authority.NotStarted("A node was registered without trust keys.")
@@ -143,6 +162,7 @@ class EnrollDoor:
                 generation=registered.generation,
                 reachable=None if reached is None else reached.reachable,
                 reachable_reason=None if reached is None else reached.reason,
+                more=None if place is None else place.to_wire(),
             ),
         )
 

@@ -34,6 +34,7 @@ class Enrolling(Knock):
     """A machine that wants to become a node."""
 
     claim: enroll.Claim
+    mesh_public_key: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,7 @@ def read(
         version=request.version,
         address=address,
         claim=_claim(request, address=address, networks=networks),
+        mesh_public_key=request.mesh_public_key,
     )
 
 

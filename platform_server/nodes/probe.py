@@ -28,6 +28,7 @@ from platform_server.nodes import (
     heartbeats,
     leading,
     liveness,
+    requirement,
     roster,
     states,
 )
@@ -92,8 +93,10 @@ class Prober:
         pace: Pace,
         clock: clock_kit.Clock,
         chance: random.Random,
+        lack: requirement.Requirement = requirement.nothing,
     ) -> None:
         self._store = store
+        self._lack = lack
         self._asker = asker
         self._operators = operators
         self._pace = pace
@@ -266,6 +269,9 @@ class Prober:
             # A join holds the port and answers for the Agent to come, before it has any trust
             # key; whoever holds none could verify no work, so that is not the node being ready.
             return _report(entry, event=states.Event.MISS, reason="joining")
+        lack = None if entry.is_configured else self._lack(entry.target.node_id)
+        if lack is not None:
+            return _report(entry, event=states.Event.MISS, reason=lack)
         return liveness.Report(
             node_id=entry.target.node_id,
             pin=entry.target.pin,

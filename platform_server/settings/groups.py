@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 from pydantic import Field
 
-from wire_protocol import agent_url, ids, pins
+from wire_protocol import agent_url, ids, mesh, pins
 
 LOWEST_PORT = 1024
 MAX_SOCKETS = 65_536
+SMALLEST_MESH = 8
 MAX_SESSIONS = 1_000_000
 GATEWAY_PORT = 8445
 MAX_GATEWAY_ADDRESSES = 16
@@ -178,10 +179,10 @@ class GatewayGroup(Group):
     """Sessions that one engine holds. One more is told to come again later."""
 
     handshakes: Annotated[int, Field(ge=1, le=4096)] = 64
-    """Handshakes in progress at once. More wait in the port's queue."""
+    """Handshakes in progress at once. Who comes meanwhile waits, each address in its turn."""
 
     handshakes_per_address: Annotated[int, Field(ge=1, le=4096)] = 16
-    """How many of those one address may have; its next connection is closed."""
+    """How many of those one address may have."""
 
     heartbeat_seconds: Annotated[int, Field(ge=1, le=40)] = 30
     """How often a node sends its heartbeat. Both ends take 55 s of silence for a dead connection,
@@ -206,6 +207,54 @@ class DispatchGroup(Group):
     enabled: bool | None = None
     """Whether nodes may enroll and receive work. Unset, it follows the enrollment port. On
     without that port, the API serves the enroll and trust paths under the same limits."""
+
+
+class MeshGroup(Group):
+    """The WireGuard mesh between the Platform and its nodes."""
+
+    enabled: bool = False
+    """Whether there is one. The engine then needs root or CAP_NET_ADMIN, and `ip` and `wg`."""
+
+    required: bool = True
+    """Whether a node counts as ready only while it is connected to the mesh. Off, nodes get a place
+    where they can, and do without where they cannot."""
+
+    endpoint: Annotated[str, Field(max_length=300)] | None = None
+    """HOST or HOST:PORT at which nodes reach the mesh's UDP port. Unset: the first address of the
+    gateway, or of the enrollment port, that other machines can use."""
+
+    port: Annotated[int, Field(ge=LOWEST_PORT, le=65_535)] = 51_820
+    """The UDP port of the mesh."""
+
+    network: Network | None = None
+    """The network that addresses are given from, IPv6 or IPv4; the Platform has its first. Unset: a
+    unique local IPv6 network, drawn at random once and kept. After a change every node gets another
+    address when it next connects."""
+
+    interface: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,13}[0-9]$")] = "enlist0"
+    """The name of the Platform's interface, ending in a number. Where it is somebody else's, the
+    next number is tried."""
+
+    keepalive_seconds: Annotated[int, Field(ge=5, le=60)] = 25
+    """How often a node that has nothing to say keeps its way through address translation open."""
+
+    mtu: Annotated[int, Field(ge=1280, le=9000)] = 1280
+    """The largest packet inside the mesh. 1280 passes almost everywhere; WireGuard adds up to 80
+    bytes."""
+
+    @pydantic.field_validator("network")
+    @classmethod
+    def _network(cls, value: Network | None) -> Network | None:
+        if value is not None and value.num_addresses < SMALLEST_MESH:
+            raise ValueError(f"the mesh needs a network of at least {SMALLEST_MESH} addresses")
+        return value
+
+    @pydantic.field_validator("endpoint")
+    @classmethod
+    def _endpoint(cls, value: str | None) -> str | None:
+        if value is not None:
+            mesh.parse_endpoint_or_host(value, port=1)
+        return value
 
 
 class AuditGroup(Group):
@@ -294,6 +343,7 @@ class Settings(Group):
     gateway: GatewayGroup = GatewayGroup()
     agents: AgentsGroup = AgentsGroup()
     dispatch: DispatchGroup = DispatchGroup()
+    mesh: MeshGroup = MeshGroup()
     audit: AuditGroup = AuditGroup()
     probe: ProbeGroup = ProbeGroup()
     store: StoreGroup = StoreGroup()

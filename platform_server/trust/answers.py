@@ -6,6 +6,7 @@ encoding and JSON happen when it changes and never in an enrollment.
 
 import dataclasses
 import json
+from collections.abc import Mapping
 
 from platform_server.trust import statements
 from wire_protocol import ids
@@ -26,16 +27,22 @@ class Answers:
         generation: int,
         reachable: bool | None = None,
         reachable_reason: str | None = None,
+        more: Mapping[str, object] | None = None,
     ) -> bytes:
-        """The answer to a machine that has enrolled. A node id needs no escaping in JSON."""
+        """The answer to a machine that has enrolled. A node id needs no escaping in JSON.
+
+        `more` are fields that are this machine's alone.
+        """
         head = (
             f'{{"node_id":"{node_id}","agent_id":"{ids.agent_id_of(node_id)}",'
             f'"generation":{generation},'
         ).encode("ascii")
-        if reachable is None:
+        own = dict(more or {})
+        if reachable is not None:
+            own |= {"reachable": reachable, "reachable_reason": reachable_reason}
+        if not own:
             return head + self._enroll_tail + b"}"
-        seen = {"reachable": reachable, "reachable_reason": reachable_reason}
-        return head + self._enroll_tail + b"," + _compact(seen)[1:]
+        return head + self._enroll_tail + b"," + _compact(own)[1:]
 
 
 def make(published: statements.Published) -> Answers:
