@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from runtime_kit import mends, private_files
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LISTED = 500
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -62,6 +63,26 @@ def examine(root: pathlib.Path, rules: Sequence[Rule], *, uid: int) -> list[Faul
             continue
         found += _judge(root, rule=rule, path=path, info=info, uid=uid)
     return found
+
+
+def listing(folder: pathlib.Path) -> str:
+    """Every entry with mode, owner, size and time, as `ls -la` would; links are not followed."""
+    lines: list[str] = []
+    for place, folders, files in os.walk(folder, followlinks=False):
+        for name in sorted((*folders, *files)):
+            path = pathlib.Path(place) / name
+            try:
+                info = path.lstat()
+            except OSError as error:
+                lines.append(f"?  {path}  ({error.strerror})")
+                continue
+            lines.append(
+                f"{info.st_mode:07o} {info.st_uid}:{info.st_gid} {info.st_nlink} "
+                f"{info.st_size:>10} {int(info.st_mtime)} {path}"
+            )
+            if len(lines) >= _MOST_LISTED:
+                return "\n".join([*lines, "… and more", ""])
+    return "\n".join([*lines, ""])
 
 
 def _judge(

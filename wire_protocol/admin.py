@@ -357,6 +357,28 @@ class HealthCheck(Answer):
     detail: str = ""
 
 
+class CheckupFinding(Answer):
+    """One thing that a checkup looked at: a health check with its class and what mends it."""
+
+    name: str
+    status: Literal["ok", "warning", "failed", "skipped"]
+    detail: str = ""
+    class_: Annotated[
+        Literal["transient", "permanent", "needs-operator"] | None, pydantic.Field(alias="class")
+    ] = None
+    command: str | None = None
+    report_id: str | None = None
+    facts: dict[str, Any] = {}
+
+
+class Checkup(Answer):
+    """The health body of `enlist doctor`, as a running engine gives it."""
+
+    status: Literal["ok", "warning", "failed"]
+    version: str
+    checks: list[CheckupFinding]
+
+
 class Health(Answer):
     """The one health body: `/healthz` and `/readyz`."""
 

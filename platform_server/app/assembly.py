@@ -13,8 +13,8 @@ from typing import Final
 from platform_server.app import (
     api_tls,
     certificates,
-    connecting,
     data_dir,
+    doctoring,
     enrolling,
     failures,
     housekeeping,
@@ -53,7 +53,7 @@ class Parts:
 
     servers: Mapping[doors.Door, http_server.Server]
     enroll_server: http1_server.Server
-    gateway: connecting.Gateway | None
+    gateway: gateway.Gateway | None
     api_tls: api_tls.ApiTls | None
     tasks: Mapping[str, supervise.Work]
     close: Callable[[], Awaitable[None]]
@@ -86,11 +86,16 @@ async def build(
     await kept.ensure()
     try:
         taking = await enrolling.build(
-            given, settings=settings, store=store, keyring=keyring, clock=clock, kept=kept
+            given,
+            settings=settings,
+            store=store,
+            keyring=keyring,
+            clock=clock,
+            kept=kept,
+            engine_id=engine_id,
         )
     except ValueError as fault:
         raise failures.CannotStart(str(fault), exit_code=problems.Exit.INVALID) from fault
-    connected = await connecting.build(given, settings=settings, kept=kept)
     meter = measures.Meter()
     served = [
         *taking.operator_routes,
@@ -111,6 +116,7 @@ async def build(
             )
         ),
         *master_key.served(engine),
+        *doctoring.served(given, settings=settings, store=store, clock=clock, asker=taking.asker),
         *health.served(
             readiness=health.Readiness([_store_check(store), *taking.mesh.checks]),
             gatherer=measures.Gatherer(meter),
@@ -155,14 +161,13 @@ async def build(
         enroll_server=_enroll_server(
             meter.counted(taking.socket_door.answer, clock=clock), settings=settings
         ),
-        gateway=connected.gateway,
+        gateway=taking.connected.gateway,
         api_tls=kept.api_tls,
         tasks={
             "certificates": kept.keep,
             "master-key": keeper.keep_master_key,
             "purge": keeper.keep_purging,
             **taking.tasks,
-            **connected.tasks,
         },
         close=close,
         ready=orders.Ready(

@@ -19,8 +19,8 @@ from runtime_kit import private_files
 from wire_protocol import problems
 
 RUN: Final = "run"
-_LOCK: Final = "host.lock"
-_MARKS: Final = (key_file.NAME, "enlist.db", f"{RUN}/{_LOCK}")  # each of them only we make
+LOCK: Final = "host.lock"
+_MARKS: Final = (key_file.NAME, "enlist.db", f"{RUN}/{LOCK}")  # each of them only we make
 _OWN: Final = (key_file.NAME, ".tmp-*", "enlist.db*", RUN, "bundles", "config*.toml", "lost+found")
 
 
@@ -95,7 +95,7 @@ def lock(run: pathlib.Path) -> int:
     """
     try:
         descriptor = os.open(
-            run / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600
+            run / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600
         )
     except OSError as fault:
         raise _unusable(run.parent, reason=f"{fault}.") from None

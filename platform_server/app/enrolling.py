@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from platform_server.app import certificates, data_dir, meshing, orders
+from platform_server.app import certificates, connecting, data_dir, meshing, orders
 from platform_server.endpoints import (
     enroll_decision,
     enroll_door,
@@ -47,8 +47,9 @@ class Enrolling:
     socket_door: enroll_server.SocketDoor
     tasks: Mapping[str, supervise.Work]
     client_file: pathlib.Path | None
+    asker: asking.Asker | None
     mesh: meshing.Meshing
-    trust: authority.Authority | None
+    connected: connecting.Connecting
 
     def forget(self) -> None:
         """Removes the client certificate's file; its key was this process's alone."""
@@ -112,6 +113,7 @@ async def build(
     keyring: envelope.Keyring,
     clock: clock_kit.Clock,
     kept: certificates.Certificates,
+    engine_id: str,
 ) -> Enrolling:
     """Builds them; raises `ValueError` for a configured node out of shape."""
     operators = configured.of_settings(settings)
@@ -122,6 +124,7 @@ async def build(
     trust: authority.Authority | None = None
     mesh = meshing.none()
     reacher: reach.Reacher | None = None
+    asker: asking.Asker | None = None
     client_file: pathlib.Path | None = None
     tasks: dict[str, supervise.Work] = {
         "enrollment-chores": functools.partial(chores.keep, store, clock=clock, cap=cap)
@@ -173,6 +176,17 @@ async def build(
     else:  # nobody asks the nodes: none of them may go on looking ready
         now = clock.now()
         await store.transact(functools.partial(liveness.forget_answers, now=now))
+    connected = await connecting.build(
+        given,
+        settings=settings,
+        store=store,
+        trust=trust,
+        operators=operators,
+        asker=asker,
+        kept=kept,
+        engine_id=engine_id,
+        clock=clock,
+    )
     door = enroll_door.EnrollDoor(
         store,
         trust=trust,
@@ -181,6 +195,7 @@ async def build(
         rules=_rules(settings, cap=cap),
         clock=clock,
         places=mesh.places,
+        joined=_joined(connected.gateway),
     )
     return Enrolling(
         operator_routes=(
@@ -195,15 +210,17 @@ async def build(
                 whereabouts=where.shown,
                 ports_changed=kept.ensure_now,
             ).served(),
+            *connected.operator_routes,
         ),
         anonymous_routes=enroll_server.routes_of(
             door, places=enroll_server.Places(settings.enrollment.connections)
         ),
         socket_door=enroll_server.SocketDoor(door),
-        tasks=tasks,
+        tasks={**tasks, **connected.tasks},
         client_file=client_file,
+        asker=asker,
         mesh=mesh,
-        trust=trust,
+        connected=connected,
     )
 
 
@@ -220,6 +237,16 @@ def _rules(settings: groups.Settings, *, cap: attempts.Cap) -> enroll_decision.R
         cap=cap,
         agent_networks=group.agent_networks,
     )
+
+
+def _joined(gate: gateway.Gateway | None) -> enroll_door.Joined | None:
+    if gate is None:
+        return None
+
+    def joined(node_id: ids.NodeId, offered: certificate.MachineCertificate) -> None:
+        gate.joined(node_id, pin=offered.pin, certificate_pem=offered.pem)
+
+    return joined
 
 
 def _publisher(trust: authority.Authority, *, where: Whereabouts) -> certificates.OnChange:

@@ -39,6 +39,7 @@ ACCESS: Final[dict[tuple[str, str], str]] = {
     ("GET", "/api/v1/audit"): "audit.view",
     ("GET", "/api/v1/audit/verify"): "audit.view",
     ("GET", "/api/v1/platform"): "nodes.view",
+    ("GET", "/api/v1/platform/checkup"): "platform.manage",
     ("POST", "/api/v1/platform/rotate-master-key"): "platform.manage",
     ("POST", "/api/v1/platform/rotate-trust-key"): "platform.manage",
     ("POST", "/api/v1/platform/rotate-tls-key"): "platform.manage",

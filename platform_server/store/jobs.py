@@ -57,7 +57,7 @@ class Job(Generic[T]):
     def run(self, tx: contract.Tx) -> None:
         """Drive the work function to its end, keeping its value or its error."""
         try:
-            self.value = self.context.run(_drive, self.work, tx)
+            self.value = self.context.run(drive, self.work, tx)
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller
             self.error = error
 
@@ -71,7 +71,8 @@ class Job(Generic[T]):
             self.future.set_result(cast("T", self.value))
 
 
-def _drive(work: contract.Work[T], tx: contract.Tx) -> T:
+def drive(work: contract.Work[T], tx: contract.Tx) -> T:
+    """Runs a work function that never really suspends, without a loop."""
     coroutine = cast("Coroutine[Any, Any, T]", work(tx))
     try:
         coroutine.send(None)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pydantic
 from pydantic import json_schema
 
+from platform_server.doctor import inside
 from platform_server.endpoints import (
     access_table,
     api_tokens,
@@ -53,6 +54,7 @@ def served() -> Sequence[routes.Route]:
         *backups.served(_NOTHING),
         *event_stream.served(_NOTHING),
         *master_key.served(_NOTHING),
+        *inside.served(_NOTHING),
         *health.served(readiness=_NOTHING, gatherer=_NOTHING, openapi=_NOTHING),
     ]
     access_table.require_complete(frozenset(route.key for route in found))

@@ -6,41 +6,18 @@ machine are in it, since support is about them.
 """
 
 import json
-import os
-import pathlib
 from collections.abc import Iterator
 
+from runtime_kit import file_rules
 from wire_protocol import times
 from worker_agent.doctor import seen as seen_kit
 from worker_agent.identity import own
 
-_MOST_LISTED = 500
-
 
 def of(seen: seen_kit.Seen) -> Iterator[tuple[str, bytes]]:
     """Name and content of each part."""
-    yield "files.txt", listing(seen.where.folder).encode()
+    yield "files.txt", file_rules.listing(seen.where.folder).encode()
     yield "worker.json", json.dumps(_public(seen), indent=2).encode()
-
-
-def listing(folder: pathlib.Path) -> str:
-    """Every entry with mode, owner, size and time, as `ls -la` would; links are not followed."""
-    lines: list[str] = []
-    for place, folders, files in os.walk(folder, followlinks=False):
-        for name in sorted((*folders, *files)):
-            path = pathlib.Path(place) / name
-            try:
-                info = path.lstat()
-            except OSError as error:
-                lines.append(f"?  {path}  ({error.strerror})")
-                continue
-            lines.append(
-                f"{info.st_mode:07o} {info.st_uid}:{info.st_gid} {info.st_nlink} "
-                f"{info.st_size:>10} {int(info.st_mtime)} {path}"
-            )
-            if len(lines) >= _MOST_LISTED:
-                return "\n".join([*lines, "… and more", ""])
-    return "\n".join([*lines, ""])
 
 
 def _public(seen: seen_kit.Seen) -> dict[str, object]:

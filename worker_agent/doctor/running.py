@@ -1,26 +1,14 @@
-"""The Agent's process and its port: who runs, who listens, and with which proxies.
+"""The Agent's process and its port: who runs, who listens, and with which proxies."""
 
-Read from /proc, bounded. Known limit: another account's processes show no sockets, so that the
-holder of a port may stay unnamed unless root asks.
-"""
-
-import contextlib
-import os
-import pathlib
 from collections.abc import Mapping
 
-from runtime_kit import dial, failures
+from runtime_kit import dial, failures, processes
 from wire_protocol import findings
 from worker_agent.doctor import legs
 from worker_agent.doctor import seen as seen_kit
 from worker_agent.door import port as port_kit
 from worker_agent.identity import lock, own
 from worker_agent.settings import agent_file
-
-_PROC = pathlib.Path("/proc")
-_LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
-_MOST_PROCESSES = 20_000
-_MOST_BYTES = 1_048_576
 
 
 async def agent(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.Finding, ...]:
@@ -36,9 +24,9 @@ async def agent(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.F
                 command=f"enlist agent --data-dir {where.folder}",
             ),
         )
-    pid = _holder_of(where.agent_lock)
+    pid = processes.holder_of_flock(where.agent_lock)
     facts = {"pid": pid}
-    theirs = None if pid is None else _environment_of(pid)
+    theirs = None if pid is None else processes.environment_of(pid)
     if theirs is not None:
         for leg in legs.enrollment_legs(seen):
             own, other = _proxy(leg, around.environment), _proxy(leg, theirs)
@@ -75,7 +63,7 @@ async def port(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
                 facts=facts,
             ),
         )
-    inodes = _listening(found.port)
+    inodes = processes.listeners_on(found.port)
     if not inodes:
         return (
             findings.needs_operator(
@@ -85,7 +73,8 @@ async def port(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
                 facts=facts,
             ),
         )
-    holder = _process_with(inodes)
+    pid = processes.with_socket(inodes)
+    holder = None if pid is None else processes.name_of(pid)
     return (
         findings.needs_operator(
             "port",
@@ -103,56 +92,3 @@ def _proxy(leg: legs.Leg, environment: Mapping[str, str]) -> str | None:
     except failures.NetworkFailure:
         return "one that cannot be used"
     return None if found is None else f"{found.host}:{found.port}"
-
-
-def _holder_of(path: pathlib.Path) -> int | None:
-    """The process that holds the flock on this file."""
-    try:
-        info = path.stat()
-        device = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
-        lines = _read(_PROC / "locks").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        words = line.split()
-        if len(words) > 5 and words[1] == "FLOCK" and words[5] == device and words[4].isdigit():
-            return int(words[4])
-    return None
-
-
-def _environment_of(pid: int) -> dict[str, str] | None:
-    try:
-        content = _read(_PROC / str(pid) / "environ")
-    except OSError:
-        return None
-    pairs = (entry.partition("=") for entry in content.split("\0") if entry)
-    return {name: value for name, _, value in pairs}
-
-
-def _listening(port: int) -> set[str]:
-    """The inodes of the sockets that listen on this port."""
-    found: set[str] = set()
-    for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in _read(_PROC / "net" / name).splitlines()[1:]:
-                words = line.split()
-                if words[3] == _LISTEN and int(words[1].rpartition(":")[2], 16) == port:
-                    found.add(words[9])
-    return found
-
-
-def _process_with(inodes: set[str]) -> str | None:
-    wanted = {f"socket:[{inode}]" for inode in inodes}
-    processes = [name for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - names alone
-    for name in processes[:_MOST_PROCESSES]:
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(_PROC / name / "fd"):
-                with contextlib.suppress(OSError):
-                    if os.readlink(entry.path) in wanted:  # noqa: PTH115 - a path from scandir
-                        return f"{_read(_PROC / name / 'comm').strip()} (pid {name})"
-    return None
-
-
-def _read(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return file.read(_MOST_BYTES).decode(errors="replace")
