@@ -181,6 +181,51 @@ class ReasonRequest(Request):
     )
 
 
+OrderKind = Literal["refresh-trust", "renew"]
+OrderState = Literal["queued", "accepted", "done", "failed", "expired", "cancelled"]
+
+
+class OrderRequest(Request):
+    """`POST /nodes/{id}/orders`: what the node's Agent is to do, and until when."""
+
+    kind: OrderKind
+    ttl_seconds: Annotated[
+        int,
+        pydantic.Field(ge=1, le=7 * 86_400, description="After that it is not carried out."),
+        WHOLE,
+    ] = 3600
+    purpose: Annotated[
+        str | None, pydantic.Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")
+    ] = None
+
+
+class Order(Answer):
+    """One order to a node. `detail` is what its Agent, or the Platform, says of how it ended."""
+
+    order_id: str
+    node_id: str
+    kind: str
+    state: OrderState
+    infra: str
+    epoch: int
+    sequence: int
+    purpose: str | None
+    created_at: Moment
+    created_by: str
+    expires_at: Moment
+    tries: int
+    accepted_at: Moment | None
+    ended_at: Moment | None
+    detail: str | None
+
+
+class OrderList(Answer):
+    """`GET /nodes/{id}/orders`, newest first."""
+
+    orders: list[Order]
+    next_cursor: str | None = None
+
+
 class Change(Answer):
     """One thing that a call did or, under `?check=true`, would do."""
 

@@ -23,7 +23,8 @@ from platform_server.store import contract
 from platform_server.trust import statements
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
-from wire_protocol import ids, orders, strict_json
+from runtime_kit.mux import link as links
+from wire_protocol import ids, orders, session, strict_json
 
 _LOG = logging.getLogger(__name__)
 CHANNEL: Final = "orders"
@@ -97,20 +98,25 @@ class Deliverer:
         self._wake(node_id)
         self._store.signal(CHANNEL, node_id)
 
-    def session_opened(self, node_id: ids.NodeId) -> None:
+    def session_opened(self, node_id: ids.NodeId, link: links.Link) -> None:  # noqa: ARG002 - the gateway's form
         """The node has a session here now; what it has not answered is handed over again."""
         self._pauses.pop(node_id, None)
         self._asks.pop(node_id, None)
         self._wake(node_id)
 
-    async def take_result(self, node_id: ids.NodeId, body: bytes) -> None:
+    async def take_result(self, node_id: ids.NodeId, body: bytes) -> bytes:
         """A node says what became of an order; stored when this returns, so it may forget it.
 
-        Raises `strict_json.Malformed` and `StoreError`. What nobody knows of is taken too: it may
-        be from before a restore.
+        Raises `links.Refusal`. What nobody knows of is taken too: it may be from before a restore.
         """
-        await self._write_result(node_id, orders.parse_result(body))
+        try:
+            await self._write_result(node_id, orders.parse_result(body))
+        except strict_json.Malformed as fault:
+            raise links.Refusal(session.Refusal.INVALID, str(fault)) from fault
+        except contract.StoreError as fault:
+            raise links.Refusal(session.Refusal.NOT_NOW, "The Platform cannot store it.") from fault
         crash_points.reach(RESULT_STORED)
+        return b""
 
     async def run(self) -> None:
         """Delivers for ever. For a supervised task."""

@@ -22,6 +22,7 @@ from platform_server.endpoints import (
     event_stream,
     health,
     master_key,
+    node_orders,
     node_scheduling,
     nodes,
     platform_routes,
@@ -44,6 +45,7 @@ def served() -> Sequence[routes.Route]:
     found = [
         *nodes.Nodes(_NOTHING).served(),
         *node_scheduling.NodeScheduling(_NOTHING).served(),
+        *node_orders.NodeOrders(operators=_NOTHING, sign=_NOTHING, given=_NOTHING).served(),
         *enrollments.Enrollments(operators=_NOTHING, invitation=_NOTHING, cap=_NOTHING).served(),
         *platform_routes.PlatformRoutes(
             trust=_NOTHING, keyring=_NOTHING, whereabouts=_NOTHING, ports_changed=_NOTHING
