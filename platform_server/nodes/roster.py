@@ -72,6 +72,15 @@ async def read_all(
     return entries, 0 if last is None else int(last["seq"])
 
 
+async def find(tx: contract.Tx, *, node_id: ids.NodeId) -> Entry | None:
+    """One node that enrolled to listen."""
+    row = await tx.fetch_one(
+        f"SELECT {_COLUMNS} FROM nodes WHERE node_id = ? AND {_WHERE}",  # noqa: S608 - constants
+        node_id,
+    )
+    return None if row is None else _of_row(row)
+
+
 async def follow(tx: contract.Tx, *, seen: int, operators: configured.ConfiguredNodes) -> Followed:
     """What has changed since the event `seen`, at most a bounded number of events at a time."""
     rows = await tx.fetch_all(

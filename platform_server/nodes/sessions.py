@@ -16,6 +16,7 @@ from platform_server.store import contract
 from runtime_kit import clock
 from wire_protocol import ids, pins
 
+PAGE: Final = 1000
 _LOOK: Final = (
     "SELECT n.node_id, n.infra, n.state, n.connectivity, n.url, n.generation, n.adopted_epoch, "
     "n.pin, n.certificate_sha256, n.next_pin, n.next_certificate_sha256, n.former_pin, "
@@ -205,6 +206,34 @@ async def stand(tx: contract.Tx, *, node_ids: Sequence[ids.NodeId]) -> Mapping[i
         )
         for row in rows
     }
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A session that an engine holds, by the store's word."""
+
+    node_id: ids.NodeId
+    session_id: str
+    started_at: datetime.datetime
+
+
+async def list_held(tx: contract.Tx, *, engine_id: str, after: str) -> Sequence[Held]:
+    """At most `PAGE` of the engine's sessions by node id, from behind `after`."""
+    rows = await tx.fetch_all(
+        "SELECT node_id, session_id, started_at FROM sessions WHERE engine_id = ? "
+        "AND lost_at IS NULL AND node_id > ? ORDER BY node_id LIMIT ?",
+        engine_id,
+        after,
+        PAGE,
+    )
+    return [
+        Held(
+            node_id=ids.NodeId(row["node_id"]),
+            session_id=row["session_id"],
+            started_at=clock.from_micros(row["started_at"]),
+        )
+        for row in rows
+    ]
 
 
 async def forget(tx: contract.Tx, *, node_id: ids.NodeId) -> None:

@@ -1,0 +1,173 @@
+"""What a node may ask once it is welcome: its heartbeat, trust, renewal, leaving.
+
+An errand may renew and leave, and nothing else. Leaving ends the node, so it is believed of the one
+that runs, or of nobody running: a copy that leaves must not take the original with it (lessons C4).
+"""
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from cryptography import x509
+
+from platform_server.audit import actions, events
+from platform_server.enrollment import certificate as certificates
+from platform_server.gateway import elsewhere, news, opening, peers, refusals, rules, tally
+from platform_server.nodes import configured, registry, renewal, sessions, states
+from platform_server.store import contract
+from platform_server.trust import authority
+from runtime_kit import clock as clock_kit
+from runtime_kit import crash_points
+from wire_protocol import ids, pins, session, strict_json
+from wire_protocol import renewal as wire
+
+_LOG = logging.getLogger(__name__)
+_RENEWALS_A_MINUTE: Final = 12
+
+RENEWED = crash_points.declare(
+    "gateway.renewal-stored", story="the next certificate is committed, the machine has no answer"
+)
+LEFT = crash_points.declare(
+    "gateway.left", story="the node is removed at its own word, the machine has no answer yet"
+)
+
+Further = Callable[[ids.NodeId, bytes], Awaitable[bytes]]
+"""Answers a question of an open session that other parts of the Platform know about."""
+Listens = Callable[[ids.NodeId], Awaitable[bool]]
+"""Whether a node that listens answers at its address now."""
+
+
+class Questions:
+    """Answers the questions of nodes that are welcome."""
+
+    def __init__(
+        self,
+        store: contract.Store,
+        *,
+        opener: opening.Opener,
+        heard: news.News,
+        trust: authority.Authority,
+        operators: configured.ConfiguredNodes,
+        given: rules.Rules,
+        clock: clock_kit.Clock,
+        listens: Listens | None = None,
+    ) -> None:
+        self._store = store
+        self._opener = opener
+        self._news = heard
+        self._trust = trust
+        self._operators = operators
+        self._rules = given
+        self._clock = clock
+        self._listens = listens
+        self._renewals = tally.Tally(most=_RENEWALS_A_MINUTE)
+        self.further: Mapping[session.Ask, Further] = {}
+
+    async def answer(self, peer: peers.Peer, asked: session.Ask, body: bytes) -> bytes:
+        """Answers one question of a session or of an errand; raises `Refusal`."""
+        is_open = peer.stage is peers.Stage.OPEN
+        if is_open and asked is session.Ask.HEARTBEAT:
+            return self._heartbeat(peer, body)
+        if asked is session.Ask.TRUST:
+            return self._trust.answers.trust
+        if asked is session.Ask.RENEW:
+            return await self._renew(peer, body)
+        if asked is session.Ask.LEAVE:
+            return await self._leave(peer)
+        if is_open and asked in self.further:
+            return await self.further[asked](peer.node_id, body)
+        raise refusals.out_of_turn(asked.value)
+
+    def _heartbeat(self, peer: peers.Peer, body: bytes) -> bytes:
+        now = self._clock.now()
+        self._news.take(peer, body, at=now)
+        return session.Pulse(statement=self._trust.published.statement.number, now=now).to_bytes()
+
+    async def _renew(self, peer: peers.Peer, body: bytes) -> bytes:
+        if not self._renewals.take(peer.node_id, now=self._clock.monotonic()):
+            raise refusals.not_now("Too many renewals in this minute.")
+        try:
+            request = wire.parse_request(body)
+            offered = renewal.read(request, proved=_key_of(peer))
+            now = self._clock.now()
+            fresh = await self._store.transact(
+                lambda tx: renewal.grant(
+                    tx,
+                    node_id=peer.node_id,
+                    proved_pin=peer.pin,
+                    offered=offered,
+                    operators=self._operators,
+                    now=now,
+                )
+            )
+        except (strict_json.Malformed, renewal.Refused) as fault:
+            raise refusals.invalid(str(fault)) from fault
+        crash_points.reach(RENEWED)
+        new = offered.certificate
+        if fresh:
+            _LOG.info(
+                "A node has handed in its next certificate",
+                extra={"node_id": peer.node_id, "certificate_sha256": new.sha256},
+            )
+        return wire.Granted(certificate_sha256=pins.Pin(new.sha256), pin=new.pin).to_bytes()
+
+    async def _leave(self, peer: peers.Peer) -> bytes:
+        node_id = peer.node_id
+        if peer.stage is peers.Stage.ERRAND:
+            await self._require_nobody_running(node_id)
+        now = self._clock.now()
+        remove = functools.partial(
+            registry.remove, node_id=node_id, operators=self._operators, now=now
+        )
+
+        async def work(tx: contract.Tx) -> None:
+            node = await remove(tx)
+            await actions.append(
+                tx,
+                action=actions.Action(
+                    at=now,
+                    actor=f"node:{node_id}",
+                    action="node.left",
+                    target=node_id,
+                    infra=node.infra,
+                    environment=self._rules.environment,
+                    details={"pin": node.pin, "address": peer.address},
+                ),
+            )
+            await events.append(tx, at=now, kind="node.removed", subject=node_id, infra=node.infra)
+
+        try:
+            await self._store.transact(work)
+        except (registry.NoSuchNode, states.WrongState):
+            raise refusals.removed(node_id) from None
+        except registry.OperatorsNode as fault:
+            raise refusals.invalid(str(fault)) from fault
+        crash_points.reach(LEFT)
+        _LOG.info("A node has left", extra={"node_id": node_id, "address": peer.address})
+        return b""
+
+    async def _require_nobody_running(self, node_id: ids.NodeId) -> None:
+        """Raises `Refusal` while the node's Agent runs: then this may be a copy that leaves."""
+        now = self._clock.now()
+        standing = await self._store.read(lambda tx: sessions.look(tx, node_id=node_id, now=now))
+        if standing is None or standing.state is states.State.REMOVED:
+            raise refusals.removed(node_id)
+        presence = await self._opener.presence(standing)
+        runs = presence is not elsewhere.Presence.SILENT
+        if not runs and standing.url is not None and self._listens is not None:
+            runs = await self._listens(node_id)
+        if runs:
+            where = standing.url or (standing.session and standing.session.address)
+            raise refusals.not_now(
+                f"The Agent of {node_id} runs, at {where}. Only that machine may leave: stop its "
+                "Agent there first (systemctl stop enlist-agent), or remove the node on the "
+                f"Platform: enlist nodes remove {node_id}"
+            )
+
+
+def _key_of(peer: peers.Peer) -> certificates.MachineKey:
+    key = x509.load_der_x509_certificate(peer.anchor.der).public_key()
+    if not isinstance(key, certificates.MachineKey):
+        raise refusals.invalid("A key of this kind cannot renew.")
+    return key
