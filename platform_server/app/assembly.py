@@ -35,6 +35,7 @@ from platform_server.endpoints import (
     openapi,
     router,
 )
+from platform_server.gateway import gateway
 from platform_server.sealing import envelope, key_file, rotation
 from platform_server.settings import groups
 from platform_server.store import contract
@@ -116,7 +117,14 @@ async def build(
             )
         ),
         *master_key.served(engine),
-        *doctoring.served(given, settings=settings, store=store, clock=clock, asker=taking.asker),
+        *doctoring.served(
+            given,
+            settings=settings,
+            store=store,
+            clock=clock,
+            asker=taking.asker,
+            api_pins=lambda: kept.api_pins,
+        ),
         *health.served(
             readiness=health.Readiness([_store_check(store), *taking.mesh.checks]),
             gatherer=measures.Gatherer(meter),

@@ -25,7 +25,8 @@ from platform_server.endpoints import (
     platform_routes,
     routes,
 )
-from platform_server.enrollment import attempts, limiter
+from platform_server.enrollment import attempts, certificate, limiter
+from platform_server.gateway import gateway
 from platform_server.nodes import asking, chores, configured, liveness, probe, reach
 from platform_server.sealing import envelope
 from platform_server.settings import groups
@@ -33,7 +34,7 @@ from platform_server.store import contract
 from platform_server.trust import authority, client_certificate, statements
 from runtime_kit import clock as clock_kit
 from runtime_kit import supervise
-from wire_protocol import pins
+from wire_protocol import ids, pins
 
 _CLIENT: Final = "client-{pid}.pem"
 

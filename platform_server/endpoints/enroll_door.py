@@ -15,11 +15,11 @@ its request, as the server that asks here knows it.
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from platform_server.endpoints import enroll_decision, enroll_request, refusals, salvage
-from platform_server.enrollment import attempts, limiter
+from platform_server.enrollment import attempts, certificate, limiter
 from platform_server.enrollment import refusals as endings
 from platform_server.mesh import places as mesh_places
 from platform_server.nodes import asking, configured, reach, register
@@ -27,13 +27,16 @@ from platform_server.store import contract
 from platform_server.trust import authority
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
-from wire_protocol import mesh, problems
+from wire_protocol import ids, mesh, problems
 
 _LOG = logging.getLogger(__name__)
 
 _JSON: Final = "application/json"
 _TRUST_PER_MINUTE: Final = 6000  # a hundred thousand nodes ask once a day: 70 a minute
 _TRUST_PER_ADDRESS: Final = 120
+
+Joined = Callable[[ids.NodeId, certificate.MachineCertificate], None]
+"""Told of a node whose enrollment is committed, before the machine has its answer."""
 
 COMMITTED = crash_points.declare(
     "enroll.committed", story="the enrollment is committed, the machine has no answer yet"
@@ -63,8 +66,10 @@ class EnrollDoor:
         rules: enroll_decision.Rules,
         clock: clock_kit.Clock,
         places: mesh_places.Places | None = None,
+        joined: Joined | None = None,
     ) -> None:
         self._store = store
+        self._joined = joined
         self._places = places
         self._trust = trust
         self._reacher = reacher
@@ -102,6 +107,8 @@ class EnrollDoor:
             ending, place = await self._store.transact(lambda tx: self._admit(tx, knock=knock))
             if isinstance(ending, register.Registered):
                 crash_points.reach(COMMITTED)
+                if self._joined is not None:
+                    self._joined(ending.node_id, knock.claim.certificate)
                 return await self._welcome(ending, knock=knock, place=place)
         if isinstance(ending, endings.Limited):
             return limited(ending.retry_after_seconds, request_id=request_id)

@@ -27,6 +27,7 @@ _PLACEHOLDERS: Final = {
     "node_id": ids.NODE_ID_AS_TYPED,
     "enrollment_id": "^[0-9a-f]{16}$",
     "token_id": "^[0-9a-f]{16}$",
+    "order_id": "^[0-9a-f]{16}$",
 }
 
 _PROBLEM_SCHEMA: Final[dict[str, Any]] = {
