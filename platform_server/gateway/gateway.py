@@ -97,7 +97,12 @@ class Gateway:
             clock=clock,
         )
         self._news = news.News(store, clock=clock)
-        self._watch = presence.Watch(store, open_sessions=self.sessions, clock=clock)
+        self._watch = presence.Watch(
+            store,
+            open_sessions=self.sessions,
+            clock=clock,
+            silent_seconds=given.silent_seconds,
+        )
         self._questions = questions.Questions(
             store,
             opener=self._opener,

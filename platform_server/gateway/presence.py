@@ -32,9 +32,11 @@ class Watch:
         *,
         open_sessions: peers.Sessions,
         clock: clock_kit.Clock,
+        silent_seconds: float,
     ) -> None:
         self._store = store
         self._sessions = open_sessions
+        self._silent_seconds = silent_seconds
         self._clock = clock
         self._lost: dict[str, datetime.datetime] = {}
 
@@ -108,7 +110,7 @@ class Watch:
 
     def close_silent(self) -> int:
         """Ends the sessions that were not heard for too long; gives how many."""
-        before = self._clock.monotonic() - rules.SILENT_SECONDS
+        before = self._clock.monotonic() - self._silent_seconds
         silent = [peer for peer in self._sessions if peer.link.heard_at() <= before]
         for peer in silent:
             peer.link.close(reason="silent")
@@ -120,7 +122,7 @@ class Watch:
         That is now where the connection said its end itself, and long ago where it fell silent.
         """
         silence = max(0.0, self._clock.monotonic() - peer.link.heard_at())
-        if silence < rules.SILENT_SECONDS:
+        if silence < self._silent_seconds:
             silence = 0.0
         self._lost[peer.session_id] = self._clock.now() - datetime.timedelta(seconds=silence)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from runtime_kit.mux import connection
 
-SILENT_SECONDS: Final = 55.0  # a heartbeat comes every 30 s: two were missed
+GRACE_SECONDS: Final = 25.0  # for a heartbeat that is under way, as on the machine's side
 PING_SECONDS: Final = 5.0  # how long a running session may take to show that it runs
 HEALTH_SECONDS: Final = 10.0
 HELLO_SECONDS: Final = 10.0  # from the handshake to hello
@@ -35,3 +35,8 @@ class Rules:
     sessions: int = 20_000
     handshakes: int = 64
     handshakes_per_address: int = 16
+
+    @property
+    def silent_seconds(self) -> float:
+        """After how long without a byte a session is dead: 55 s with a heartbeat every 30."""
+        return self.heartbeat_seconds + GRACE_SECONDS
