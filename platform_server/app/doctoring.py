@@ -5,7 +5,7 @@ Decides nothing; `platform_server.doctor` looks and judges.
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from platform_server.app import binding, data_dir, orders
@@ -17,6 +17,7 @@ from platform_server.settings import groups, layers
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 from runtime_kit import file_rules
+from wire_protocol import pins
 
 _STORE: Final = "enlist.db"
 
@@ -61,6 +62,7 @@ def served(
     store: contract.Store,
     clock: clock_kit.Clock,
     asker: asking.Asker | None,
+    api_pins: Callable[[], Sequence[pins.Pin]],
 ) -> Sequence[routes.Route]:
     """The route by which a running engine is asked."""
 
@@ -82,6 +84,8 @@ def served(
                 clock=clock,
                 operators=configured.of_settings(settings),
                 asker=asker,
+                api_url=given.api_url,
+                api_pins=api_pins,
             )
         )
     )

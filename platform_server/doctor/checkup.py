@@ -133,7 +133,7 @@ class Checkup:
             content = json.loads(await outside.ask(self._places, "/api/v1/platform"))
         except (outside.NotAnswered, ValueError):
             return (findings.skipped("port", "The engine does not say which ports it has."),)
-        ports = outside.ports_of(content)
+        ports = [*outside.ports_of(content), *await self._api_port()]
         hosts = []
         for one in ports:
             with contextlib.suppress(dial.InvalidUrl):
@@ -143,6 +143,18 @@ class Checkup:
             *(outside.port(one, clock=self._clock) for one in ports),
         )
         return tuple(finding for several in found for finding in several)
+
+    async def _api_port(self) -> list[outside.Port]:
+        """The API's port where it speaks TLS; the engine's one look is shared, so asked twice."""
+        try:
+            found = findings.parse(await outside.ask(self._places, inside.PATH))
+        except (outside.NotAnswered, strict_json.Malformed):
+            return []
+        facts = next((one.facts for one in found if one.name == inside.API), {})
+        url = str(facts.get("url", ""))
+        if not url.startswith("https:"):
+            return []
+        return [outside.Port(name="api", url=url, pins=tuple(facts.get("pins", ())))]
 
     def _stopped_settings(self) -> Found:
         try:

@@ -25,6 +25,7 @@ from runtime_kit import processes, reports, side_by_side
 from wire_protocol import admin, findings, ids, pins, product
 
 PATH: Final = "/api/v1/platform/checkup"
+API: Final = "api"
 _SECONDS: Final = 8.0
 _ASK_SECONDS: Final = 3.0
 MOST_ASKED: Final = 64
@@ -45,6 +46,8 @@ class Inside:
     clock: clock_kit.Clock
     operators: configured.ConfiguredNodes
     asker: asking.Asker | None
+    api_url: str
+    api_pins: Callable[[], Sequence[pins.Pin]]
 
 
 class Checkup:
@@ -98,6 +101,7 @@ async def _look(inside: Inside) -> list[findings.Finding]:
         "leases": functools.partial(_one, functools.partial(stored.leases, store, now=now)),
         "nodes": functools.partial(_one, functools.partial(stored.nodes, store)),
         "agents": functools.partial(_agents, inside),
+        API: functools.partial(_api, inside),
         "settings": functools.partial(_settings, inside),
     }
     jobs = [side_by_side.Job(name=name, work=work, seconds=_SECONDS) for name, work in plan.items()]
@@ -242,6 +246,12 @@ async def _targets(
     ]
     total = len(operators.nodes) + (0 if counted is None else int(counted["n"]))
     return [*given, *enrolled][:MOST_ASKED], total
+
+
+async def _api(inside: Inside) -> Found:
+    """Where the API says that it is; whether it is there is seen from outside."""
+    facts = {"url": inside.api_url, "pins": list(inside.api_pins())}
+    return (findings.ok(API, f"Served at {inside.api_url}.", facts=facts),)
 
 
 async def _settings(inside: Inside) -> Found:
