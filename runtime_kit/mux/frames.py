@@ -17,6 +17,7 @@ For: writing frames and reading their payloads. Not for: what may follow what (`
 """
 
 import enum
+import re
 import struct
 
 HEADER_BYTES = 8
@@ -31,6 +32,7 @@ MAX_RETRY_AFTER_S = 86_400.0
 
 _HEADER = struct.Struct(">II")
 _NUMBER = struct.Struct(">I")
+_METHOD = re.compile(rb"[\x21-\x7e]+")
 _NOT_SAID = 2**32 - 1
 
 
@@ -81,7 +83,7 @@ def read_method(payload: bytes) -> str:
     """The method's name: printable ASCII without spaces."""
     if not 1 <= len(payload) <= MAX_METHOD_BYTES:
         raise Malformed("A method's name is of 1 to 64 bytes")
-    if any(byte <= 0x20 or byte >= 0x7F for byte in payload):
+    if _METHOD.fullmatch(payload) is None:
         raise Malformed("A method's name is printable ASCII")
     return payload.decode("ascii")
 

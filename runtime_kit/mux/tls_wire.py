@@ -157,8 +157,12 @@ class Connection(asyncio.Protocol):
         """Encrypt and send."""
         if self._tls is None or self._outgoing is None or self._transport is None or self._over:
             return
-        out: list[bytes] = []
         try:
+            if len(data) <= _PIECE_BYTES:
+                self._tls.write(data)
+                self._transport.write(self._outgoing.read())
+                return
+            out: list[bytes] = []
             for at in range(0, len(data), _PIECE_BYTES):
                 self._tls.write(data[at : at + _PIECE_BYTES])
                 out.append(self._outgoing.read())
@@ -235,9 +239,12 @@ class Connection(asyncio.Protocol):
         self._name = name
 
     def _read(self) -> None:
+        """Hand on what can be decrypted, without asking for more than has come in."""
         out: list[bytes] = []
         ended = False
-        while self._tls is not None:
+        while self._tls is not None and self._incoming is not None:
+            if not self._incoming.pending and not self._tls.pending():
+                break
             try:
                 piece = self._tls.read(_READ_BYTES)
             except ssl.SSLWantReadError:
