@@ -1,9 +1,11 @@
 """Where a worker keeps what: every file on the node is named here and nowhere else.
 
-The folder is 0700 and every file 0600. `identity/` holds the key and the certificate;
-`trust.json` the last accepted trust set; `join.json` how the Platform was authenticated;
-`agent.json` what the Agent needs to start, and is written last: where it stands, the machine has
-joined.
+The folder is 0700 and every file 0600. `identity/` holds the key and the certificate, beside them
+what is to replace them and what they replaced; `trust.json` the last accepted trust set;
+`join.json` how the Platform was authenticated; `agent.json` what the Agent needs to start, and is
+written last: where it stands, the machine has joined. `session.json` is what the running Agent
+tells of its session; nothing is decided by it. `orders.json` is what was ordered and what became
+of it.
 """
 
 import dataclasses
@@ -15,6 +17,7 @@ from collections.abc import Mapping
 from worker_agent.settings import failures
 
 SYSTEM_FOLDER = pathlib.Path("/var/lib/enlist/worker")
+MOST_FORMERS = 3  # with certificates of 90 days, a Platform put back from half a year ago knows one
 _HINT = "Name a folder with --data-dir."
 
 
@@ -31,13 +34,28 @@ class Paths:
 
     @property
     def key(self) -> pathlib.Path:
-        """The private key, PKCS 8 PEM; made once, never replaced."""
+        """The private key, PKCS 8 PEM; replaced only by one that the Platform has welcomed."""
         return self.identity / "key.pem"
 
     @property
     def certificate(self) -> pathlib.Path:
         """The self-signed certificate of that key."""
         return self.identity / "certificate.pem"
+
+    @property
+    def next_key(self) -> pathlib.Path:
+        """The key that is to replace the present one; most renewals keep the key and have none."""
+        return self.identity / "next-key.pem"
+
+    @property
+    def next_certificate(self) -> pathlib.Path:
+        """The certificate that is to replace the present one."""
+        return self.identity / "next-certificate.pem"
+
+    @property
+    def formers(self) -> tuple[pathlib.Path, ...]:
+        """Replaced keys with their certificates, a pair a file, the latest first."""
+        return tuple(self.identity / f"former-{one}.pem" for one in range(1, MOST_FORMERS + 1))
 
     @property
     def trust(self) -> pathlib.Path:
@@ -55,6 +73,26 @@ class Paths:
         return self.folder / "agent.json"
 
     @property
+    def session(self) -> pathlib.Path:
+        """What the running Agent tells of its session, for `enlist worker status`."""
+        return self.folder / "session.json"
+
+    @property
+    def mesh_key(self) -> pathlib.Path:
+        """The WireGuard key, as `wg genkey` writes one; replaced whenever it cannot be used."""
+        return self.identity / "mesh.key"
+
+    @property
+    def mesh(self) -> pathlib.Path:
+        """The place in the mesh, where the Platform gave one."""
+        return self.folder / "mesh.json"
+
+    @property
+    def orders(self) -> pathlib.Path:
+        """The last order's number, and the orders at hand."""
+        return self.folder / "orders.json"
+
+    @property
     def lock(self) -> pathlib.Path:
         """Held by whoever changes files here."""
         return self.folder / "lock"
@@ -65,12 +103,19 @@ class Paths:
         return self.folder / "agent.lock"
 
     def private_files(self) -> tuple[pathlib.Path, ...]:
-        """The files whose modes must be 0600."""
+        """The files of every joined machine."""
         return (self.key, self.certificate, self.trust, self.join, self.agent)
+
+    def later_files(self) -> tuple[pathlib.Path, ...]:
+        """The files that come with a session or a renewal."""
+        return (self.next_key, self.next_certificate, *self.formers, self.session, self.orders)
 
     def entries(self) -> tuple[pathlib.Path, ...]:
         """What may stand in the folder itself."""
-        return (self.identity, self.trust, self.join, self.agent, self.lock, self.agent_lock)
+        return (
+            *(self.identity, self.trust, self.join, self.agent),
+            *(self.session, self.orders, self.lock, self.agent_lock),
+        )
 
 
 def default_folder(environment: Mapping[str, str], *, uid: int) -> pathlib.Path:

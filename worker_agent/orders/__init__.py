@@ -1,0 +1,1 @@
+"""What the Platform orders this machine to do: taken once, carried out once, answered for."""
