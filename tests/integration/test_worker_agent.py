@@ -219,16 +219,6 @@ async def test_a_file_in_the_place_of_the_data_directory_is_misuse_for_every_com
         assert done.err.startswith("Error: /etc/hostname is no folder")
 
 
-async def test_a_node_that_dials_out_is_told_that_this_release_cannot(
-    platform: imaginary_platform.ImaginaryPlatform, tmp_path: pathlib.Path
-) -> None:
-    joined = joining.Joining(folder=tmp_path / "outward")
-    await joined.join(platform.issue("web-2"))
-    done = await worker_command.enlist("agent", "--data-dir", str(joined.folder))
-    assert done.code == 6
-    assert "no gateway yet" in done.err
-
-
 async def test_an_identity_of_another_machine_is_refused(
     platform: imaginary_platform.ImaginaryPlatform, node: joining.Joining, tmp_path: pathlib.Path
 ) -> None:

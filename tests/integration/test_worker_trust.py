@@ -204,7 +204,7 @@ async def test_after_the_third_failure_an_agent_asks_at_most_once_a_minute(
         environment={},
     )
     with pytest.raises(Enough):
-        await keeping.ask()
+        await keeping.run()
     assert min(clock.sleeps[2:]) >= 60
     assert max(clock.sleeps) <= 3600
     assert len(platform.asked) == 12

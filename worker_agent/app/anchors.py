@@ -1,16 +1,21 @@
 """Which clients may speak to this Agent: those that hold a certificate by a trust key valid now.
 
 A TLS context's anchors cannot be taken back, so a context is made anew whenever the set of keys
-valid now changes: by a new statement, or by a key's window opening or ending. Each connection asks
-for the present one; asking costs a comparison.
+valid now changes, by a new statement or by a key's window opening or ending, and whenever this
+machine's own certificate was renewed. Each connection asks for the present one; asking costs a
+comparison and a look at one file.
 """
 
+import logging
+import os
 import ssl
 
 from runtime_kit import clock as clock_kit
 from runtime_kit import tls
 from wire_protocol import ids, trust
 from worker_agent.settings import paths
+
+LOGGER = logging.getLogger(__name__)
 
 
 class Anchors:
@@ -20,7 +25,7 @@ class Anchors:
         self._where = where
         self._held = held
         self._clock = clock
-        self._made_of: tuple[ids.KeyId, ...] | None = None
+        self._made_of: tuple[object, ...] | None = None
         self._context: ssl.SSLContext | None = None
 
     @property
@@ -47,13 +52,27 @@ class Anchors:
 
     def context(self) -> ssl.SSLContext:
         """The context for a connection that begins now."""
-        valid = self.key_ids()
-        if self._context is None or valid != self._made_of:
-            self._context = self._make()
-            self._made_of = valid
+        made_of = (self.key_ids(), self._stamp())
+        if self._context is None or made_of != self._made_of:
+            try:
+                self._context = self._make()
+            except OSError:
+                if self._context is None:
+                    raise
+                # Between the key and the certificate of a renewal; the next connection looks again.
+                LOGGER.warning("The certificate cannot be read just now, the former one is shown")
+                return self._context
+            self._made_of = made_of
         return self._context
 
     def _make(self) -> ssl.SSLContext:
         return tls.mutual_server_context(
             self._where.certificate, key=self._where.key, anchors_pem="".join(self.certificates())
         )
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            info = os.stat(self._where.certificate)  # noqa: PTH116 - asked at each connection
+        except OSError:
+            return None
+        return info.st_mtime_ns, info.st_ino

@@ -1,11 +1,13 @@
-"""Answers the health question, and nothing else, to the Platform and nobody else.
+"""What the Agent answers to the Platform: the same over a session and over its own port.
 
-The handshake has proved that the client's certificate is by a trust key; here it is made sure that
-it is the Platform's own kind, still within its dates and by a key that is valid now, since a
-connection may have been open for longer than a key.
+`Answers` are the answers themselves. `Door` is the port's part of it, in listen mode: the handshake
+has proved that the client's certificate is by a trust key; here it is made sure that it is the
+Platform's own kind, still within its dates and by a key that is valid now, since a connection may
+have been open for longer than a key.
 """
 
 import logging
+import pathlib
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -13,43 +15,96 @@ from cryptography.exceptions import InvalidSignature
 from runtime_kit import clock as clock_kit
 from runtime_kit import foreign_certificates, tls
 from runtime_kit.http1 import messages
-from wire_protocol import health, product
+from runtime_kit.mux import link as links
+from wire_protocol import health, heartbeats, ids, orders, product
 from worker_agent.app import anchors, logs
-from worker_agent.settings import agent_file
+from worker_agent.session import facts, outside
 
 LOGGER = logging.getLogger(__name__)
+_JSON = {"content-type": "application/json"}
 
 
-class HealthDoor:
-    """The Agent's one route."""
+class Answers:
+    """Who this is, and how it does."""
 
     def __init__(
         self,
-        agent: agent_file.AgentFile,
+        node_id: ids.NodeId,
         *,
+        folder: pathlib.Path,
         trusted: anchors.Anchors,
         clock: clock_kit.Clock,
     ) -> None:
-        self._agent = agent
+        self._node_id = node_id
+        self._folder = folder
+        self._trusted = trusted
+        self._clock = clock
+        self._started = clock.monotonic()
+
+    def health(self) -> bytes:
+        """The answer to the health question."""
+        return health.AgentHealth(
+            node_id=self._node_id,
+            agent_id=ids.agent_id_of(self._node_id),
+            version=product.VERSION,
+            now=self._clock.now(),
+            trust_keys=self._trusted.key_ids(),
+        ).to_bytes()
+
+    def heartbeat(self) -> heartbeats.Heartbeat:
+        """What a heartbeat tells."""
+        memory = facts.memory()
+        return heartbeats.Heartbeat(
+            version=product.VERSION,
+            now=self._clock.now(),
+            uptime_seconds=int(self._clock.monotonic() - self._started),
+            load_milli=facts.load_milli(),
+            capacity=facts.capacity(self._folder, memory=memory),
+            memory_available_bytes=memory.get("MemAvailable", 0),
+            disk_free_bytes=facts.disk(self._folder)[1],
+            trust_keys=self._trusted.key_ids(),
+            statement=self._trusted.held.statement.number,
+        )
+
+
+class Door:
+    """The Agent's routes, for the Platform and nobody else."""
+
+    def __init__(
+        self,
+        answers: Answers,
+        *,
+        work: outside.Work,
+        trusted: anchors.Anchors,
+        clock: clock_kit.Clock,
+    ) -> None:
+        self._answers = answers
+        self._work = work
         self._trusted = trusted
         self._clock = clock
 
     async def answer(self, request: messages.Request) -> messages.Response:
-        """The answer to any request: 403 to a stranger, 404 to everything but the question."""
+        """The answer to any request: 403 to a stranger, 404 to everything but the questions."""
         if not self._is_platform(request):
             return messages.Response(status=403)
-        if request.method != "GET" or request.target != health.PATH.encode():
-            return messages.Response(status=404)
-        said = health.AgentHealth(
-            node_id=self._agent.node_id,
-            agent_id=self._agent.agent_id,
-            version=product.VERSION,
-            now=self._clock.now(),
-            trust_keys=self._trusted.key_ids(),
-        )
-        return messages.Response(
-            status=200, headers={"content-type": "application/json"}, body=said.to_bytes()
-        )
+        asked = (request.method, request.target)
+        if asked == ("GET", health.PATH.encode()):
+            return messages.Response(status=200, headers=_JSON, body=self._answers.health())
+        if asked == ("GET", heartbeats.PATH.encode()):
+            body = self._answers.heartbeat().to_bytes()
+            return messages.Response(status=200, headers=_JSON, body=body)
+        if asked == ("POST", orders.PATH.encode()):
+            return await self._order(request.body)
+        return messages.Response(status=404)
+
+    async def _order(self, body: bytes) -> messages.Response:
+        """200 with the result if it is known, or empty; 409 for an order that is not taken."""
+        try:
+            said = await self._work.take(body)
+        except links.Refusal as refusal:
+            told = orders.write_refusal(refusal.code, refusal.detail)
+            return messages.Response(status=409, headers=_JSON, body=told)
+        return messages.Response(status=200, headers=_JSON, body=said)
 
     def _is_platform(self, request: messages.Request) -> bool:
         if request.tls is None:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping
 
 from runtime_kit import clock as clock_kit
+from wire_protocol import trust
 from worker_agent.app import anchors, logs
 from worker_agent.settings import documents, failures, paths, trust_file
 from worker_agent.trust import refresh, rhythm
@@ -39,16 +40,46 @@ class Keeper:
         self._unknown_key = asyncio.Event()
         self._stamp: tuple[int, int] | None = _stamp(where)
 
+    @property
+    def held(self) -> trust.Held:
+        """The set in use."""
+        return self._trusted.held
+
     def unknown_key(self) -> None:
         """A client came with a certificate by a key that is not held: ask, at most once an hour."""
         if self._rhythm.may_follow_up(self._clock.monotonic()):
             self._unknown_key.set()
 
-    async def ask(self) -> None:
+    async def run(self) -> None:
         """Asks at start, then in the rhythm, for ever."""
         while True:
             wait = await self._once()
             await self._wait(wait)
+
+    async def ask(self) -> None:
+        """Asks now, over the enrollment listener; raises a `Failure`, and what is held stays."""
+        try:
+            done = await refresh.refresh(
+                self._where,
+                clock=self._clock,
+                warn=lambda text: logs.warning(LOGGER, text),
+                environment=self._environment,
+            )
+        except failures.Failure as failure:
+            logs.warning(
+                LOGGER, "The trust set was not refreshed, the held one stays", reason=str(failure)
+            )
+            raise
+        self._took(done)
+
+    async def take(self, answer: bytes, *, source: str) -> None:
+        """Keeps an answer that came over the session; raises as `ask` does."""
+        try:
+            done = await refresh.take(self._where, answer, source=source, clock=self._clock)
+        except failures.Failure as failure:
+            logs.warning(LOGGER, "The session's trust set was not taken over", reason=str(failure))
+            raise
+        self._took(done)
 
     async def watch(self) -> None:
         """Takes over a trust set that another command has written, for ever."""
@@ -89,11 +120,15 @@ class Keeper:
         except Exception:
             LOGGER.exception("A refresh met a fault of ours")
             return self._not_refreshed(reason="a fault of ours, told above")
+        self._took(done)
+        return self._rhythm.wait_after_success(self._clock.now())
+
+    def _took(self, done: refresh.Refreshed) -> None:
         self._stamp = _stamp(self._where)
-        self._trusted.replace(done.after)
+        if done.after.statement.number >= self._trusted.held.statement.number:
+            self._trusted.replace(done.after)
         event = "Trust set renewed" if done.changed else "Trust set is current"
         logs.info(LOGGER, event, **_told(self._trusted))
-        return self._rhythm.wait_after_success(self._clock.now())
 
     def _not_refreshed(self, *, reason: str) -> float:
         wait = self._rhythm.wait_after_failure()

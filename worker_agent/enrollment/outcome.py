@@ -86,13 +86,11 @@ def of_earlier(
 def warnings_of(done: Outcome) -> tuple[str, ...]:
     """What a person should know though the join succeeded."""
     told = []
-    if done.agent.connectivity is agent_file.Connectivity.DIAL_OUT:
+    if done.agent.connectivity is agent_file.Connectivity.DIAL_OUT and not done.agent.gateway_url:
         told.append(
-            "Without --address this machine dials out, and this release of Enlist has no gateway "
-            f"for that yet: node {done.agent.node_id} stays `enrolled` until a release with the "
-            "gateway. To have it ready now, take a new token on the Platform (enlist nodes "
-            f"enroll-token {done.agent.node_id} --replace) and join again with --address, the "
-            "address at which the Platform reaches this machine."
+            "Without --address this machine dials out, and its Platform has no gateway to dial: "
+            f"node {done.agent.node_id} stays `enrolled` until there is one. Open it on the "
+            "Platform (enlist serve --gateway-port); the machine then finds it by itself."
         )
     if done.reachable is False:
         reason = f" ({done.reachable_reason})" if done.reachable_reason else ""

@@ -1,9 +1,9 @@
 """Makes the machine's key and its self-signed certificate, in memory.
 
 The certificate is an envelope for the key: the Platform registers the key's pin and judges neither
-names nor dates. It is valid for ten years because an end that nobody judges would only be a trap,
-and backdated an hour so that a clock that is a little ahead does no harm. P-256 and never RSA: a
-handshake costs a tenth.
+names nor dates, so that a machine that was away past the end comes back by itself. The end says
+when the machine renews (`is_due`), in time for whoever else looks at dates. Backdated an hour, so
+that a clock that is a little ahead does no harm. P-256 and never RSA: a handshake costs a tenth.
 """
 
 import datetime
@@ -19,7 +19,9 @@ from runtime_kit import foreign_certificates
 from wire_protocol import ids
 
 BACKDATED = datetime.timedelta(hours=1)
-LIFETIME = datetime.timedelta(days=3653)
+FIRST_DAYS = 90  # at a join; from then on the Platform says (`agents.certificate_days`)
+_SPREAD = 24  # machines that joined together renew within a 24th of the life, and not in one minute
+PrivateKey = ec.EllipticCurvePrivateKey
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -53,6 +55,7 @@ def self_signed(
     node_id: ids.NodeId,
     addresses: Sequence[str],
     now: datetime.datetime,
+    days: int = FIRST_DAYS,
 ) -> x509.Certificate:
     """A certificate that names the node id and every address the Platform will dial."""
     subject = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, node_id)])
@@ -75,7 +78,7 @@ def self_signed(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
-        .not_valid_after(start + LIFETIME)
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(names_of(node_id, addresses=addresses), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
@@ -88,6 +91,18 @@ def self_signed(
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
+
+
+def is_due(certificate: x509.Certificate, *, now: datetime.datetime) -> bool:
+    """Whether it is time for the next one: two thirds of its life are over, and a little more.
+
+    How much more is drawn from the serial number, so that it is the same after a restart. A
+    certificate that has not begun was made under a clock that was wrong, and is due as well.
+    """
+    since, until = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    life = until - since
+    spread = life / _SPREAD * (certificate.serial_number % 1000 / 1000)
+    return now < since or now >= since + life * 2 / 3 + spread
 
 
 def names_of(node_id: ids.NodeId, *, addresses: Sequence[str]) -> x509.SubjectAlternativeName:

@@ -8,9 +8,13 @@ import contextlib
 import fcntl
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
-from worker_agent.settings import failures
+from runtime_kit import clock as clock_kit
+from worker_agent.settings import failures, paths
+
+_TRIES = 40
+_WAIT_SECONDS = 0.25  # a write takes milliseconds; a join holds the lock for seconds
 
 
 class Busy(failures.Temporary):
@@ -36,6 +40,26 @@ def held(path: pathlib.Path, *, busy: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextlib.asynccontextmanager
+async def waited_for(where: paths.Paths, *, clock: clock_kit.Clock) -> AsyncIterator[None]:
+    """Holds the worker's lock inside the block, once whoever has it lets go.
+
+    Raises `Busy` when it takes longer than ten seconds, and `Temporary` as `held` does.
+    """
+    busy = f"Another enlist command is at work in {where.folder}."
+    for tries_left in reversed(range(_TRIES)):
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(held(where.lock, busy=busy))
+            except Busy:
+                if not tries_left:
+                    raise
+            else:
+                yield
+                return
+        await clock.sleep(_WAIT_SECONDS)
 
 
 def is_held(path: pathlib.Path) -> bool:

@@ -44,6 +44,11 @@ class Identity:
         """The certificate as it is sent."""
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
+    @property
+    def certificate_der(self) -> bytes:
+        """The certificate's exact bytes."""
+        return self.certificate.public_bytes(serialization.Encoding.DER)
+
     def __repr__(self) -> str:
         return f"Identity(pin={self.pin!r})"
 
@@ -135,6 +140,20 @@ def ensure(
     return Identity(key=key, certificate=certificate)
 
 
+def is_half_replaced(where: paths.Paths) -> bool:
+    """Whether a renewal with a new key was cut off between the key and the certificate."""
+    content, _ = _read(where.key, reader=private_files.read_private)
+    try:
+        key = certificates.parse_key(content or b"")
+    except ValueError:
+        return False
+    return (
+        _certificate_of(where.certificate, key=key, reader=private_files.read_private) is None
+        and _certificate_of(where.next_certificate, key=key, reader=private_files.read_private)
+        is not None
+    )
+
+
 def pin_of(certificate: x509.Certificate) -> pins.Pin:
     """The pin by which the Platform knows a machine with this certificate."""
     return pins.pin_of_certificate(certificate)
@@ -178,11 +197,26 @@ def _look_at_certificate(
             fault=f"{where.certificate} cannot be used: {error}.",
         )
     if certificate.public_key() != key.public_key():
+        replacing = _certificate_of(where.next_certificate, key=key, reader=reader)
+        if replacing is not None:  # a renewal with a new key was cut off after the key
+            return Found(state=states.State.CERTIFIED, key=key, certificate=replacing)
         return Found(
             state=states.State.DAMAGED,
             fault=f"{where.certificate} belongs to another key than {where.key}.",
         )
     return Found(state=states.State.CERTIFIED, key=key, certificate=certificate)
+
+
+def _certificate_of(
+    path: pathlib.Path, *, key: ec.EllipticCurvePrivateKey, reader: private_files.Reader
+) -> x509.Certificate | None:
+    """That key's certificate in the file, if it is one."""
+    content, _ = _read(path, reader=reader)
+    try:
+        certificate = certificates.parse_certificate(content or b"")
+    except ValueError:
+        return None
+    return certificate if certificate.public_key() == key.public_key() else None
 
 
 def _names(certificate: x509.Certificate) -> x509.SubjectAlternativeName | None:

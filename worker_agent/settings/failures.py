@@ -42,6 +42,10 @@ class NeedsOperator(Failure):
     exit_code = problems.Exit.NEEDS_OPERATOR
 
 
+class NotBelieved(NeedsOperator):
+    """Whoever answers for the Platform proves nothing by a trust key held here; find out why."""
+
+
 class NotFound(Failure):
     """What was asked for is not there; check the address."""
 

@@ -17,7 +17,7 @@ def tighten(where: paths.Paths, *, warn: Callable[[str], None]) -> None:
     """Closes lax files of the data directory; raises `NeedsOperator` for one of another owner."""
     for folder in (where.folder, where.identity):
         _close(folder, wanted=0o700, warn=warn)
-    for path in where.private_files():
+    for path in (*where.private_files(), *where.later_files()):
         _close(path, wanted=0o600, warn=warn)
 
 

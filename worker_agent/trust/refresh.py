@@ -8,7 +8,7 @@ keeps what the machine holds.
 
 import dataclasses
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points, pinned_handshake, server_trust
@@ -17,14 +17,18 @@ from wire_protocol import ids, pins, product, statements, strict_json
 from wire_protocol import trust as verdicts
 from worker_agent.door import platform, refusals
 from worker_agent.identity import lock
-from worker_agent.settings import documents, failures, join_file, paths, trust_file
+from worker_agent.settings import (
+    agent_file,
+    documents,
+    failures,
+    join_file,
+    paths,
+    trust_file,
+)
 
 ASKED = crash_points.declare("refresh.asked", story="The trust question is about to be sent.")
 ANSWERED = crash_points.declare("refresh.answered", story="The trust answer has been received.")
 SAVED = crash_points.declare("refresh.saved", story="The new trust set is on the disk.")
-
-_LOCK_TRIES = 20
-_LOCK_WAIT_SECONDS = 0.25  # a write takes milliseconds; a join holds the lock for seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +108,23 @@ async def refresh(
 ) -> Refreshed:
     """Asks each address until one gives an answer that can be believed, and keeps that.
 
-    Raises `Temporary` when nobody answered and `NeedsOperator` when what was answered is not
-    believed or the machine has not joined; what is held then stays as it was.
+    Raises `Temporary` when nobody answered, `NotBelieved` when every address gave an answer that is
+    not believed, and `NeedsOperator` when the machine has not joined; what is held then stays as it
+    was.
     """
 
     async def keep(answered: _Answered) -> Refreshed:
         return await _keep(where, answered=answered, clock=clock)
 
     return await _each(where, then=keep, clock=clock, warn=warn, environment=environment)
+
+
+async def take(
+    where: paths.Paths, body: bytes, *, source: str, clock: clock_kit.Clock
+) -> Refreshed:
+    """Keeps an answer that came over a session; the same verdict, and raises as `refresh` does."""
+    answered = _Answered(answer=_parsed(body, source=source), matched=True, url=source)
+    return await _keep(where, answered=answered, clock=clock)
 
 
 async def rehearse(
@@ -153,7 +166,7 @@ async def _each(
     join, held = load(where)
     urls = addresses(join, held)
     started = clock.monotonic()
-    first_failure: failures.Failure | None = None
+    faults: list[failures.Failure] = []
     for asked, url in enumerate(urls):
         left = platform.PATIENCE_SECONDS - (clock.monotonic() - started)
         try:
@@ -168,12 +181,22 @@ async def _each(
             )
             return await then(_Answered(answer=answer, matched=matched, url=url))
         except failures.Failure as failure:
-            first_failure = first_failure or failure
-    if first_failure is None:
+            faults.append(failure)
+    if not faults:
         raise failures.NeedsOperator(
             "No address of the Platform is known.", hint="Join again: enlist worker join -"
         )
-    raise first_failure
+    raise _told(faults)
+
+
+def _told(faults: Sequence[failures.Failure]) -> failures.Failure:
+    """The first is told; `NotBelieved` it is only where every address has been found so."""
+    first = faults[0]
+    if isinstance(first, failures.NotBelieved) and not all(
+        isinstance(one, failures.NotBelieved) for one in faults
+    ):
+        return failures.NeedsOperator(first.message, hint=first.hint)
+    return first
 
 
 def load(where: paths.Paths) -> tuple[join_file.JoinFile, verdicts.Held]:
@@ -236,38 +259,46 @@ async def _ask(
     crash_points.reach(ANSWERED)
     if not refusals.is_success(answer.status):
         raise refusals.of_answer(answer.status, answer.body, where=url, location=answer.location)
+    return _parsed(answer.body, source=url), matched
+
+
+def _parsed(body: bytes, *, source: str) -> statements.TrustAnswer:
     try:
-        return statements.parse_answer(answer.body), matched
+        return statements.parse_answer(body)
     except strict_json.Malformed as error:
         raise failures.Fault(
-            f"{url} answered with something that is no trust set: {error}"
+            f"{source} answered with something that is no trust set: {error}"
         ) from error
 
 
 async def _keep(where: paths.Paths, *, answered: _Answered, clock: clock_kit.Clock) -> Refreshed:
-    busy = f"Another enlist command is at work in {where.folder}."
-    for attempt in range(_LOCK_TRIES):
+    async with lock.waited_for(where, clock=clock):
+        done = _judge(where, answered=answered, clock=clock)
         try:
-            with lock.held(where.lock, busy=busy):
-                return _keep_locked(where, answered=answered, clock=clock)
-        except lock.Busy:
-            if attempt == _LOCK_TRIES - 1:
-                raise
-            await clock.sleep(_LOCK_WAIT_SECONDS)
-    raise AssertionError("the last try returns or raises")
-
-
-def _keep_locked(where: paths.Paths, *, answered: _Answered, clock: clock_kit.Clock) -> Refreshed:
-    done = _judge(where, answered=answered, clock=clock)
-    if done.after is not done.before:
-        try:
-            trust_file.write(where.trust, done.after)
+            if done.after is not done.before:
+                trust_file.write(where.trust, done.after)
+                crash_points.reach(SAVED)
+            if answered.matched:
+                _keep_gateway(where, done.after)
         except OSError as error:
             raise failures.Temporary(
-                f"{where.trust} cannot be written ({error.strerror}); the held trust set is kept."
+                f"{where.folder} cannot be written ({error.strerror}); the held trust set is kept."
             ) from error
-        crash_points.reach(SAVED)
     return done
+
+
+def _keep_gateway(where: paths.Paths, held: verdicts.Held) -> None:
+    """Where statements are not adopted, an answer over a proved connection tells the gateway."""
+    join, _ = load(where)
+    statement = held.statement
+    agent = agent_file.read(where.agent)
+    if join.mode.adopts_statements or agent is None or not statement.gateway_urls:
+        return
+    told = dataclasses.replace(
+        agent, gateway_url=statement.gateway_urls[0], gateway_pins=statement.gateway_pins
+    )
+    if told != agent:
+        agent_file.write(where.agent, told)
 
 
 def _judge(where: paths.Paths, *, answered: _Answered, clock: clock_kit.Clock) -> Refreshed:
@@ -275,7 +306,7 @@ def _judge(where: paths.Paths, *, answered: _Answered, clock: clock_kit.Clock) -
     try:
         accepted = verdicts.accept(held, answered.answer, now=clock.now())
     except verdicts.Refused as error:
-        raise failures.NeedsOperator(
+        raise failures.NotBelieved(
             f"The answer of {answered.url} is not believed, and the held trust set is kept: "
             f"{error}",
             hint="Compare with the Platform: enlist nodes platform",

@@ -1,0 +1,1 @@
+"""The node's one session with its Platform: opened, held, renewed, and opened again for years."""

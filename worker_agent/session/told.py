@@ -1,0 +1,102 @@
+"""`session.json`: how the running Agent's session stands, for whoever asks on this machine.
+
+Written at each change, without waiting for the disk, since nothing is decided by it; an answered
+heartbeat moves the file's time alone, which costs no write. Who reads it makes sure that the Agent
+runs (`lock.is_held`): a killed one leaves the file as it was.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import logging
+import os
+import pathlib
+from collections.abc import Iterator
+
+from runtime_kit import clock as clock_kit
+from runtime_kit import private_files
+from wire_protocol import strict_json, times
+
+LOGGER = logging.getLogger(__name__)
+_MAX_BYTES = 16_384
+_LONGEST_TEXT = 1_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the Agent told last."""
+
+    state: str  # connecting, open, waiting, stopped
+    instance: str | None = None
+    gateway: str | None = None
+    session_id: str | None = None
+    since: str | None = None
+    reason: str | None = None
+    kind: str | None = None
+    next_try_at: str | None = None
+    last_heartbeat_at: str | None = None
+
+
+class Teller:
+    """Writes the file; a disk that cannot be written costs nothing but the telling."""
+
+    def __init__(self, path: pathlib.Path, *, instance: str, clock: clock_kit.Clock) -> None:
+        self._path = path
+        self._instance = instance
+        self._clock = clock
+        self._heard: str | None = None
+
+    def tell(self, **fields: object) -> None:
+        """The state has changed."""
+        content: dict[str, object] = {
+            name: times.to_rfc3339(value) if isinstance(value, datetime.datetime) else value
+            for name, value in fields.items()
+        }
+        seconds = content.pop("next_try_seconds", None)
+        if isinstance(seconds, int | float):
+            due = self._clock.now() + datetime.timedelta(seconds=seconds)
+            content["next_try_at"] = times.to_rfc3339(due)
+        content["instance"] = self._instance
+        content["last_heartbeat_at"] = self._heard
+        content["at"] = times.to_rfc3339(self._clock.now())
+        with self._harmless():
+            aside = self._path.with_name(f".tmp-{self._path.name}")
+            descriptor = os.open(
+                aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600
+            )
+            with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+                file.write(json.dumps(content, indent=2).encode())
+            aside.rename(self._path)
+
+    def heard(self) -> None:
+        """The Platform has answered a heartbeat."""
+        now = self._clock.now()
+        self._heard = times.to_rfc3339(now)
+        with self._harmless():
+            os.utime(self._path, (now.timestamp(), now.timestamp()))
+
+    @contextlib.contextmanager
+    def _harmless(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            LOGGER.debug("How the session stands cannot be told", extra={"fault": str(error)})
+
+
+def read(path: pathlib.Path) -> Told | None:
+    """What the Agent told last, None where nothing can be read."""
+    try:
+        content = private_files.read_bounded(path, max_bytes=_MAX_BYTES)
+        touched = path.stat().st_mtime
+        fields = strict_json.read(content, what=path.name, most=_MAX_BYTES)
+        names = [field.name for field in dataclasses.fields(Told)]
+        said = {name: fields.text(name, most=_LONGEST_TEXT) for name in names if fields.has(name)}
+        told = Told(**said)
+        if told.state == "open":
+            at = datetime.datetime.fromtimestamp(touched, datetime.UTC)
+            if at > times.from_rfc3339(fields.text("at")):
+                told = dataclasses.replace(told, last_heartbeat_at=times.to_rfc3339(at))
+    except (OSError, private_files.FileTooLarge, ValueError, TypeError):
+        return None
+    return told
