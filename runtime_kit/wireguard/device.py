@@ -149,11 +149,11 @@ async def ensure(
     )
 
 
-async def remove_leftovers(*, owners: str, run: programs.Runner = programs.run) -> Sequence[str]:
-    """Removes every interface whose mark begins so; gives their names."""
+async def remove_leftovers(*, owner: str, run: programs.Runner = programs.run) -> Sequence[str]:
+    """Removes every interface with this mark; gives their names."""
     gone = []
     for link in await _links(run):
-        if str(link.get("ifalias", "")).startswith(owners):
+        if link.get("ifalias") == owner:
             await run("ip", "link", "del", "dev", link["ifname"])
             await remove_rules(run, name=link["ifname"])
             gone.append(str(link["ifname"]))

@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 from typing import Final
 
-from wire_protocol import ids, pins, statements, strict_json, trust
+from wire_protocol import ids, mesh, pins, statements, strict_json, trust
 from worker_agent.enrollment import plan
 from worker_agent.settings import failures, paths
 
@@ -29,6 +29,7 @@ class Accepted:
     gateway_pins: tuple[pins.Pin, ...]
     reachable: bool | None
     reachable_reason: str | None
+    mesh: mesh.Answer
 
 
 def judge(
@@ -62,6 +63,7 @@ def judge(
                 if fields.has("reachable_reason")
                 else None
             ),
+            mesh=mesh.answer_of(fields),
         )
     except ValueError as error:
         raise failures.Fault(

@@ -7,10 +7,11 @@ key is kept, and the Platform gives the same key the same answer.
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
-from runtime_kit import crash_points
-from wire_protocol import pins
+from runtime_kit import crash_points, secret
+from runtime_kit.wireguard import keys
+from wire_protocol import mesh, pins
 from worker_agent.door import platform, port
 from worker_agent.enrollment import (
     answers,
@@ -23,6 +24,7 @@ from worker_agent.enrollment import (
     surroundings,
 )
 from worker_agent.identity import lock, own, states
+from worker_agent.mesh import grant_file, key
 from worker_agent.settings import agent_file, failures, join_file, modes, paths, trust_file
 
 ROOM_CHECKED = crash_points.declare(
@@ -62,11 +64,45 @@ async def join(
             raise preflight.cannot_write(where.folder, error=error) from error
         async with _port_held(planned, identity=identity, where=where, around=around):
             crash_points.reach(PORT_HELD)
-            answer = await question.enroll(planned, identity=identity, around=around)
-            accepted = answers.judge(
-                answer.body, planned=planned, where=where, now=around.clock.now()
-            )
+            answer, accepted = await _ask(planned, identity=identity, where=where, around=around)
             return _write(accepted, answer=answer, planned=planned, where=where, around=around)
+
+
+async def _ask(
+    planned: plan.Join,
+    *,
+    identity: own.Identity,
+    where: paths.Paths,
+    around: surroundings.Surroundings,
+) -> tuple[platform.Answer, answers.Accepted]:
+    """Asks; once more with a new mesh key where another node has this one (a copied disk)."""
+    answer, accepted = await _ask_once(
+        planned, identity=identity, where=where, around=around, make_key=key.ensure
+    )
+    if accepted.mesh.refused == mesh.KEY_IN_USE:
+        answer, accepted = await _ask_once(
+            planned, identity=identity, where=where, around=around, make_key=key.replace
+        )
+    return answer, accepted
+
+
+async def _ask_once(
+    planned: plan.Join,
+    *,
+    identity: own.Identity,
+    where: paths.Paths,
+    around: surroundings.Surroundings,
+    make_key: Callable[[paths.Paths], secret.Secret],
+) -> tuple[platform.Answer, answers.Accepted]:
+    try:
+        public_key = keys.public_key_of(make_key(where))
+    except OSError as error:
+        raise preflight.cannot_write(where.folder, error=error) from error
+    answer = await question.enroll(
+        planned, identity=identity, around=around, mesh_public_key=public_key
+    )
+    accepted = answers.judge(answer.body, planned=planned, where=where, now=around.clock.now())
+    return answer, accepted
 
 
 @contextlib.asynccontextmanager
@@ -131,6 +167,7 @@ def _write(
         crash_points.reach(TRUST_SAVED)
         join_file.write(where.join, joined)
         crash_points.reach(JOIN_SAVED)
+        grant_file.write(where.mesh, accepted.mesh.grant)
         agent_file.write(where.agent, agent)
     except OSError as error:
         raise failures.Temporary(

@@ -29,10 +29,14 @@ NOTABLE_OFFSET = datetime.timedelta(seconds=5)  # below, the Date header's own s
 
 
 async def enroll(
-    planned: plan.Join, *, identity: own.Identity, around: surroundings.Surroundings
+    planned: plan.Join,
+    *,
+    identity: own.Identity,
+    around: surroundings.Surroundings,
+    mesh_public_key: str | None = None,
 ) -> platform.Answer:
     """The Platform's answer, a success; raises the `Failure` that its refusal or silence means."""
-    body = request_body(planned, identity=identity)
+    body = request_body(planned, identity=identity, mesh_public_key=mesh_public_key)
     started = around.clock.monotonic()
     for tries, wait in enumerate(SCHEDULE.waits(chance=around.chance), start=1):
         try:
@@ -53,7 +57,9 @@ async def enroll(
     raise AssertionError("the schedule has no end")
 
 
-def request_body(planned: plan.Join, *, identity: own.Identity) -> bytes:
+def request_body(
+    planned: plan.Join, *, identity: own.Identity, mesh_public_key: str | None = None
+) -> bytes:
     """The enroll request; the only place where the token is written out."""
     document: dict[str, object] = {
         "node_id": planned.node_id,
@@ -65,6 +71,8 @@ def request_body(planned: plan.Join, *, identity: own.Identity) -> bytes:
         document["url"] = planned.agent_origin
     if planned.labels:
         document["reported_labels"] = planned.labels
+    if mesh_public_key is not None:
+        document["mesh_public_key"] = mesh_public_key
     return json.dumps(document).encode()
 
 

@@ -93,6 +93,16 @@ class Paths:
         return self.folder / "orders.json"
 
     @property
+    def mesh_key(self) -> pathlib.Path:
+        """The WireGuard key, as `wg genkey` writes one; replaced whenever it cannot be used."""
+        return self.identity / "mesh.key"
+
+    @property
+    def mesh(self) -> pathlib.Path:
+        """The place in the mesh, where the Platform gave one."""
+        return self.folder / "mesh.json"
+
+    @property
     def lock(self) -> pathlib.Path:
         """Held by whoever changes files here."""
         return self.folder / "lock"
