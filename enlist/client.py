@@ -10,8 +10,11 @@ how to send and how to wait. Known limit: one client is for one thread or one ev
 """
 
 import asyncio
+import contextlib
+import dataclasses
+import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -19,9 +22,11 @@ import httpx
 
 from enlist import (
     audit,
+    backups,
     calls,
     driving,
     enrollments,
+    errors,
     event_stream,
     exchange,
     nodes,
@@ -76,6 +81,7 @@ class Client(driving.Waiting):
         self.tokens = tokens.Tokens(self)
         self.audit = audit.Audit(self)
         self.platform = platforms.Platform(self)
+        self.backup = backups.Backup(self)
 
     def close(self) -> None:
         """Closes the connections; the next call opens them again."""
@@ -86,6 +92,14 @@ class Client(driving.Waiting):
     def _ask(self, request: exchange.Request) -> exchange.Reply:
         with self._open().stream(**wiring.asking(request)) as response:
             return wiring.reply(response, _whole(response))
+
+    @contextlib.contextmanager
+    def _stream(
+        self, request: exchange.Request
+    ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
+        with self._open().stream(**wiring.asking(request)) as response:
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            yield response.status_code, headers, response.iter_raw()
 
     def _listen(self, tail: event_stream.Tail) -> Iterator[Any]:
         with self._open().stream(**wiring.listening(tail)) as response:
@@ -110,6 +124,14 @@ class Client(driving.Waiting):
 def _whole(response: httpx.Response) -> bytes:
     meter = driving.Meter()
     return b"".join(meter.pass_on(chunk) for chunk in response.iter_raw())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncDownload:
+    """An answer that is read piece by piece: it is whole when `pieces` has ended."""
+
+    headers: Mapping[str, str]
+    pieces: AsyncIterator[bytes]
 
 
 class AsyncClient(driving.Settings):
@@ -137,6 +159,7 @@ class AsyncClient(driving.Settings):
         self.tokens = tokens.AsyncTokens(self)
         self.audit = audit.AsyncAudit(self)
         self.platform = platforms.AsyncPlatform(self)
+        self.backup = backups.AsyncBackup(self)
 
     async def send(self, call: calls.Call[T], *, key: str | None = None) -> T:
         """Carries out a call and gives its typed answer; `key` is the idempotency key."""
@@ -179,6 +202,32 @@ class AsyncClient(driving.Settings):
             except wiring.LOSSES as error:
                 tail.lost(wiring.lost(error, target=self.target))
             await self._pause(tail.wait_seconds)
+
+    @contextlib.asynccontextmanager
+    async def download(self, call: calls.Call[None]) -> AsyncIterator[AsyncDownload]:
+        """Asks once for what may be large; raises as a call does, also while it is read."""
+        request = exchange.request_of(call, token=self.target.token, key=os.urandom(16).hex())
+        async with contextlib.AsyncExitStack() as stack:
+            with self._told():
+                http = await self._open()
+                response = await stack.enter_async_context(http.stream(**wiring.asking(request)))
+                if not response.is_success:
+                    reply = wiring.reply(response, await self._read(response))
+                    raise exchange.failure_of(reply)
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            yield AsyncDownload(headers=headers, pieces=self._read_on(response))
+
+    async def _read_on(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        with self._told():
+            async for piece in response.aiter_raw():
+                yield piece
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.HTTPError as error:
+            raise errors.Temporary(wiring.lost(error, target=self.target).sentence) from error
 
     async def close(self) -> None:
         """Closes the connections; the next call opens them again."""

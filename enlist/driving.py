@@ -5,9 +5,11 @@ generator by awaiting.
 """
 
 import abc
+import contextlib
+import dataclasses
 import os
 import random
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -67,6 +69,14 @@ class Meter:
         return chunk
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """An answer that is read piece by piece: it is whole when `pieces` has ended."""
+
+    headers: Mapping[str, str]
+    pieces: Iterator[bytes]
+
+
 class Waiting(Settings, abc.ABC):
     """A client that waits for each answer."""
 
@@ -116,8 +126,41 @@ class Waiting(Settings, abc.ABC):
                 tail.lost(self._lost(error))
             self._pause(tail.wait_seconds)
 
+    @contextlib.contextmanager
+    def download(self, call: calls.Call[None]) -> Iterator[Download]:
+        """Asks once for what may be large; raises as a call does, also while it is read."""
+        request = exchange.request_of(call, token=self.target.token, key=os.urandom(16).hex())
+        with contextlib.ExitStack() as stack:
+            with self._told():
+                status, headers, pieces = stack.enter_context(self._stream(request))
+                if status not in exchange.SUCCESSES:
+                    meter = Meter()
+                    content = b"".join(meter.pass_on(piece) for piece in pieces)
+                    reply = exchange.Reply(status=status, headers=headers, content=content)
+                    raise exchange.failure_of(reply)
+            yield Download(headers=headers, pieces=self._read_on(pieces))
+
+    def _read_on(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        with self._told():
+            yield from pieces
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except self.losses as error:
+            if isinstance(error, errors.EnlistError):
+                raise
+            raise errors.Temporary(self._lost(error).sentence) from error
+
     def close(self) -> None:
         """Closes the connections; the next call opens them again."""
+
+    @abc.abstractmethod
+    def _stream(
+        self, request: exchange.Request
+    ) -> contextlib.AbstractContextManager[tuple[int, Mapping[str, str], Iterator[bytes]]]:
+        """Makes one request; gives status, headers and the body; raises one of `losses`."""
 
     @abc.abstractmethod
     def _ask(self, request: exchange.Request) -> exchange.Reply:

@@ -23,7 +23,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024  # 100,000 nodes at some 600 bytes each, nev
 SCHEDULE = retry.Schedule(first_seconds=0.25, cap_seconds=2.0, tries=4)
 _LONGEST_WAIT_SECONDS = 30  # of a Retry-After; beyond that the caller decides
 _REDIRECTS = range(300, 400)
-_SUCCESSES = range(200, 300)
+SUCCESSES = range(200, 300)
 _NO_CONTENT = 204
 
 
@@ -74,7 +74,7 @@ def exchange(
     schedule: retry.Schedule = SCHEDULE,
 ) -> Generator[Step, Outcome, Any]:
     """Asks until there is an answer, or until trying again would be wrong."""
-    request = _request(call, token=token, key=key)
+    request = request_of(call, token=token, key=key)
     waits = schedule.waits(chance=chance)
     while True:
         outcome = yield request
@@ -110,7 +110,8 @@ def failure_of(reply: Reply) -> errors.EnlistError:
     return errors.of_problem(problem)
 
 
-def _request(call: calls.Call[Any], *, token: secret.Secret | None, key: str) -> Request:
+def request_of(call: calls.Call[Any], *, token: secret.Secret | None, key: str) -> Request:
+    """The request for a call; `key` is sent where the call is keyed."""
     fields = headers(token=token)
     content = None
     if call.body is not None:
@@ -124,7 +125,7 @@ def _request(call: calls.Call[Any], *, token: secret.Secret | None, key: str) ->
 def _judge(outcome: Outcome, *, call: calls.Call[Any]) -> tuple[errors.EnlistError | None, bool]:
     """The failure, if it is one, and whether another try does no harm."""
     if isinstance(outcome, Reply):
-        if outcome.status in _SUCCESSES:
+        if outcome.status in SUCCESSES:
             return None, False
         failure = failure_of(outcome)
         return failure, isinstance(failure, errors.Temporary)

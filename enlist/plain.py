@@ -5,6 +5,7 @@ httpx with its models costs ten times what the whole question does. It follows t
 as `client.Client` and gives documents; for typed answers use that one. One connection a request.
 """
 
+import contextlib
 import socket
 import time
 import urllib.parse
@@ -53,6 +54,19 @@ class PlainClient(driving.Waiting):
             meter = driving.Meter()
             content = b"".join(meter.pass_on(chunk) for chunk in talk.read())
         return exchange.Reply(status=status, headers=headers, content=content)
+
+    @contextlib.contextmanager
+    def _stream(
+        self, request: exchange.Request
+    ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
+        with _Talk(self.target, silence_seconds=_SILENCE_SECONDS) as talk:
+            status, headers = talk.ask(
+                request.method,
+                target=request.target,
+                headers=request.headers,
+                content=request.content,
+            )
+            yield status, headers, talk.read()
 
     def _listen(self, tail: event_stream.Tail) -> Iterator[Any]:
         with _Talk(self.target, silence_seconds=event_stream.SILENCE_SECONDS) as talk:

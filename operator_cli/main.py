@@ -23,6 +23,7 @@ TABLE: dict[str, tuple[str, str]] = {
     "audit": ("operator_cli.commands.audit:audit", "The log of what was done, by whom."),
     "events": ("operator_cli.commands.events:events", "What happened, and what happens now."),
     "platform": ("operator_cli.commands.platform:platform", "The Platform and its keys."),
+    "backup": ("operator_cli.commands.backup:backup", "Back the Platform up, and restore it."),
     "doctor": (
         "operator_cli.commands.doctor:doctor",
         "Say what is wrong on this machine, and what mends it.",

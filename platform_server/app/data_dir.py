@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from platform_server.app import failures
+from platform_server.backup import under_way
 from platform_server.sealing import key_file
 from runtime_kit import private_files
 from wire_protocol import problems
@@ -61,6 +62,12 @@ def require_ours(path: pathlib.Path) -> None:
         foreign = _holds_other_things(path)
     except OSError as fault:
         raise _unusable(path, reason=f"{fault}.") from None
+    if (path / under_way.NAME).exists():
+        raise failures.CannotStart(
+            f"A restore into {path} was interrupted, so what is there is not whole. Run the same "
+            "command again to finish it: enlist backup restore FILE",
+            exit_code=problems.Exit.NEEDS_OPERATOR,
+        )
     if foreign:
         raise failures.CannotStart(
             f"{path} is not empty and no Platform's data directory. Nothing was changed. Name a "

@@ -28,6 +28,12 @@ _READ_BYTES: Final = 65_536
 _STEP_SECONDS: Final = 0.2
 
 Recipient = pyrage.x25519.Recipient
+Told = Callable[[int], None]
+"""Hears how many bytes of the file were read just now; from the decrypting thread."""
+
+
+def tell_nobody(_count: int) -> None:
+    """For readers that show no progress."""
 
 
 class Key(Protocol):
@@ -111,7 +117,9 @@ def encrypt(
 
 
 @contextlib.contextmanager
-def opened(file: BinaryIO, *, key: Key) -> Iterator[Callable[[int], bytes]]:
+def opened(
+    file: BinaryIO, *, key: Key, told: Told = tell_nobody
+) -> Iterator[Callable[[int], bytes]]:
     """Gives `read(n)` for the decrypted content; none at its end, which proves it whole.
 
     Raises `NoBackup`, `WrongKey` and `Damaged`, here or from `read`.
@@ -119,7 +127,7 @@ def opened(file: BinaryIO, *, key: Key) -> Iterator[Callable[[int], bytes]]:
     locked = _locked(file)
     identities = key.identities(locked)
     pipe = _Pipe()
-    source = _Reading(file)
+    source = _Reading(file, told=told)
 
     def run() -> None:
         try:
@@ -187,35 +195,38 @@ class _Source:
 
     def __init__(self, plain: Iterator[bytes]) -> None:
         self._plain = plain
-        self._waiting = b""
+        self._waiting = memoryview(b"")
         self.fault: BaseException | None = None
 
     def read(self, most: int) -> bytes:
         try:
             while not self._waiting:
-                self._waiting = next(self._plain)
+                self._waiting = memoryview(next(self._plain))
         except StopIteration:
             return b""
         except BaseException as fault:
             self.fault = fault
             raise
-        given, self._waiting = self._waiting[:most], self._waiting[most:]
+        given, self._waiting = bytes(self._waiting[:most]), self._waiting[most:]
         return given
 
 
 class _Reading:
     """A file whose faults are kept."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, *, told: Told) -> None:
         self._file = file
+        self._told = told
         self.fault: BaseException | None = None
 
     def read(self, most: int) -> bytes:
         try:
-            return self._file.read(most)
+            piece = self._file.read(most)
         except OSError as fault:
             self.fault = fault
             raise
+        self._told(len(piece))
+        return piece
 
 
 class _Sink:

@@ -101,8 +101,13 @@ def due(*, applied: Iterable[tuple[int, str]], known: Sequence[Migration]) -> tu
     return tuple(migration for migration in known if migration.version not in by_version)
 
 
-async def apply(tx: contract.Tx, *, now_micros: int, enlist_version: str) -> int:
-    """The work function that brings the store up to date; the schema's version after it."""
+async def apply(
+    tx: contract.Tx, *, now_micros: int, enlist_version: str, until: int = MAX_COUNT
+) -> int:
+    """The work function that brings the store up to date; the newest version known.
+
+    With `until` it stops behind that version, for rows that were written under it.
+    """
     await tx.lock("migrations")
     for statement in statements(_OWN_TABLE, dialect=tx.dialect):
         await tx.execute(statement)
@@ -113,6 +118,8 @@ async def apply(tx: contract.Tx, *, now_micros: int, enlist_version: str) -> int
     for migration in due(
         applied=[(row["version"], row["enlist_version"]) for row in rows], known=known
     ):
+        if migration.version > until:
+            break
         for statement in statements(migration.sql, dialect=tx.dialect):
             await tx.execute(statement)
         await tx.execute(
