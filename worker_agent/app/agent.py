@@ -22,9 +22,10 @@ from runtime_kit.http1 import limits, server
 from wire_protocol import orders as wire_orders
 from wire_protocol import product
 from wire_protocol import trust as verdicts
-from worker_agent.app import anchors, health, keeper, logs
+from worker_agent.app import anchors, carrying, health, keeper, logs
 from worker_agent.door import gateway, port
 from worker_agent.identity import lock, own, replacing
+from worker_agent.orders import work
 from worker_agent.session import client, outside, told, upkeep
 from worker_agent.settings import agent_file, documents, failures, modes, paths
 from worker_agent.trust import refresh
@@ -59,6 +60,8 @@ class Parts:
     trusted: anchors.Anchors
     keeping: keeper.Keeper
     answers: health.Answers
+    carrying: carrying.Carrying
+    work: work.Work
     around: outside.Outside
 
 
@@ -138,6 +141,10 @@ def _parts(
     answers = health.Answers(
         joined.agent.node_id, folder=where.folder, trusted=trusted, clock=clock
     )
+    doing = carrying.Carrying(keeping)
+    working = work.Work(
+        where, node_id=joined.agent.node_id, kinds=doing.kinds(), trusted=keeping, clock=clock
+    )
     instance = secrets.token_hex(16)
     around = outside.Outside(
         clock=clock,
@@ -145,7 +152,7 @@ def _parts(
         instance=instance,
         connect=gateway.Gateway(clock=clock, environment=environment).connect,
         trust=keeping,
-        work=outside.NoWork(),
+        work=working,
         teller=told.Teller(where.session, instance=instance, clock=clock),
         health=answers.health,
         heartbeat=answers.heartbeat,
@@ -156,6 +163,8 @@ def _parts(
         trusted=trusted,
         keeping=keeping,
         answers=answers,
+        carrying=doing,
+        work=working,
         around=around,
     )
 
@@ -163,12 +172,14 @@ def _parts(
 async def _dial_out(parts: Parts) -> None:
     """Holds the session; no port is open."""
     session = client.Client(parts.where, around=parts.around)
+    parts.carrying.renew = lambda new_key: session.renew(new_key=new_key)
     stop, ended = _stop_signal(), _Ended()
     _tell_ready(parts, port=None)
     try:
         await supervise.run(
             {
                 "session": lambda: ended.watch(session.run, stop=stop),
+                "orders": parts.work.run,
                 "trust-refresh": parts.keeping.run,
                 "trust-watch": parts.keeping.watch,
             },
@@ -192,6 +203,7 @@ async def _listen(parts: Parts) -> None:
         parts.answers, work=parts.around.work, trusted=parts.trusted, clock=parts.around.clock
     )
     errands_of_it = upkeep.Upkeep(parts.where, around=parts.around)
+    parts.carrying.renew = lambda new_key: errands_of_it.renew(new_key=new_key)
     knocks = Knocks(parts.keeping, clock=parts.around.clock)
     stop = _stop_signal()
     async with _port_open(number, door=door, knocks=knocks, trusted=parts.trusted):
@@ -203,6 +215,7 @@ async def _listen(parts: Parts) -> None:
                 "trust-refresh": parts.keeping.run,
                 "trust-watch": parts.keeping.watch,
                 "upkeep": errands_of_it.run,
+                "orders": parts.work.run,
             },
             stop=stop,
         )

@@ -50,6 +50,11 @@ class Upkeep:
         self._around.teller.tell(state="listening")
         return self._around.chance.uniform(LOOK_SECONDS, 2 * LOOK_SECONDS)
 
+    async def renew(self, *, new_key: bool) -> None:
+        """Renews now, as ordered; raises a `Failure`."""
+        made = await errands.renew(self._where, around=self._around, new_key=new_key)
+        LOGGER.info("Certificate renewed", extra={"pin": made.pin})
+
     def _is_wanted(self) -> bool:
         """Whether an errand may be due; without a gateway none can be run."""
         try:

@@ -93,16 +93,6 @@ class Paths:
         return self.folder / "orders.json"
 
     @property
-    def mesh_key(self) -> pathlib.Path:
-        """The WireGuard key, as `wg genkey` writes one; replaced whenever it cannot be used."""
-        return self.identity / "mesh.key"
-
-    @property
-    def mesh(self) -> pathlib.Path:
-        """The place in the mesh, where the Platform gave one."""
-        return self.folder / "mesh.json"
-
-    @property
     def lock(self) -> pathlib.Path:
         """Held by whoever changes files here."""
         return self.folder / "lock"
@@ -117,14 +107,17 @@ class Paths:
         return (self.key, self.certificate, self.trust, self.join, self.agent)
 
     def later_files(self) -> tuple[pathlib.Path, ...]:
-        """The files that come with a session or a renewal."""
-        return (self.next_key, self.next_certificate, *self.formers, self.session, self.orders)
+        """The files that come with a session, a renewal or a mesh."""
+        return (
+            *(self.next_key, self.next_certificate, *self.formers),
+            *(self.session, self.orders, self.mesh, self.mesh_key),
+        )
 
     def entries(self) -> tuple[pathlib.Path, ...]:
         """What may stand in the folder itself."""
         return (
             *(self.identity, self.trust, self.join, self.agent),
-            *(self.session, self.orders, self.lock, self.agent_lock),
+            *(self.session, self.orders, self.mesh, self.lock, self.agent_lock),
         )
 
 
