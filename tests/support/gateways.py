@@ -16,7 +16,7 @@ from platform_server.store import contract
 from platform_server.trust import statements
 from runtime_kit import clock as clock_kit
 from runtime_kit.mux import link as links
-from tests.support import domain, scripted_agent, waits
+from tests.support import domain, scripted_agent
 from wire_protocol import ids
 
 
@@ -60,7 +60,9 @@ class Engine:
 
     async def begun(self) -> None:
         """The gateway has begun to write what was confirmed."""
-        await waits.until(lambda: bool(self.gate._work), seconds=10)
+        async with asyncio.timeout(10):
+            while not self.gate._work:
+                await asyncio.sleep(0)  # noqa: ASYNC110 - what begins here ends a few turns later
 
     async def settle(self) -> None:
         """What the gateway has begun is done."""
