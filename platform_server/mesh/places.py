@@ -57,13 +57,18 @@ class Places:
         *,
         node_id: ids.NodeId,
         public_key: str,
-        infra: str,
         environment: str,
         now: datetime.datetime,
     ) -> mesh.Answer:
         """The place of a node that has proved its key on this connection; may be repeated."""
         if self._mesh is None:
             return mesh.Answer()
+        node = await tx.fetch_one(
+            "SELECT infra FROM nodes WHERE node_id = ? AND state <> 'removed'", node_id
+        )
+        if node is None:
+            return mesh.Answer()
+        infra = node["infra"]
         before = await members.find(tx, node_id=node_id)
         answer = await self._admit(tx, node_id=node_id, public_key=public_key, now=now)
         if answer.grant is None:

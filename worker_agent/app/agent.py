@@ -8,6 +8,7 @@ port, or it dials out and opens none; the questions and orders are the same.
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import random
@@ -22,11 +23,12 @@ from runtime_kit.http1 import limits, server
 from wire_protocol import orders as wire_orders
 from wire_protocol import product
 from wire_protocol import trust as verdicts
-from worker_agent.app import anchors, carrying, health, keeper, logs
+from worker_agent.app import anchors, carrying, health, keeper, logs, work_and_mesh
 from worker_agent.door import gateway, port
 from worker_agent.identity import lock, own, replacing
+from worker_agent.mesh import keeper as mesh_keeper
 from worker_agent.orders import work
-from worker_agent.session import client, outside, told, upkeep
+from worker_agent.session import client, errands, outside, told, upkeep
 from worker_agent.settings import agent_file, documents, failures, modes, paths
 from worker_agent.trust import refresh
 
@@ -63,6 +65,7 @@ class Parts:
     carrying: carrying.Carrying
     work: work.Work
     around: outside.Outside
+    mesh: mesh_keeper.Keeper
 
 
 def load(where: paths.Paths) -> Joined:
@@ -138,8 +141,20 @@ def _parts(
     keeping = keeper.Keeper(
         where, trusted=trusted, clock=clock, chance=chance, environment=environment
     )
+    mesh = mesh_keeper.Keeper(
+        where,
+        member=mesh_keeper.Member(
+            platform_id=joined.held.statement.platform_id, node_id=joined.agent.node_id
+        ),
+        clock=clock,
+        chance=chance,
+    )
     answers = health.Answers(
-        joined.agent.node_id, folder=where.folder, trusted=trusted, clock=clock
+        joined.agent.node_id,
+        folder=where.folder,
+        trusted=trusted,
+        clock=clock,
+        mesh=lambda: mesh.state,
     )
     doing = carrying.Carrying(keeping)
     working = work.Work(
@@ -152,7 +167,7 @@ def _parts(
         instance=instance,
         connect=gateway.Gateway(clock=clock, environment=environment).connect,
         trust=keeping,
-        work=working,
+        work=work_and_mesh.WorkAndMesh(working, mesh=mesh),
         teller=told.Teller(where.session, instance=instance, clock=clock),
         health=answers.health,
         heartbeat=answers.heartbeat,
@@ -166,6 +181,7 @@ def _parts(
         carrying=doing,
         work=working,
         around=around,
+        mesh=mesh,
     )
 
 
@@ -182,6 +198,7 @@ async def _dial_out(parts: Parts) -> None:
                 "orders": parts.work.run,
                 "trust-refresh": parts.keeping.run,
                 "trust-watch": parts.keeping.watch,
+                "mesh": parts.mesh.run,
             },
             stop=stop,
         )
@@ -205,6 +222,7 @@ async def _listen(parts: Parts) -> None:
     errands_of_it = upkeep.Upkeep(parts.where, around=parts.around)
     parts.carrying.renew = lambda new_key: errands_of_it.renew(new_key=new_key)
     knocks = Knocks(parts.keeping, clock=parts.around.clock)
+    parts.mesh.session_opened(functools.partial(errands.ask, parts.where, around=parts.around))
     stop = _stop_signal()
     async with _port_open(number, door=door, knocks=knocks, trusted=parts.trusted):
         _tell_ready(parts, port=number)
@@ -215,6 +233,7 @@ async def _listen(parts: Parts) -> None:
                 "trust-refresh": parts.keeping.run,
                 "trust-watch": parts.keeping.watch,
                 "upkeep": errands_of_it.run,
+                "mesh": parts.mesh.run,
                 "orders": parts.work.run,
             },
             stop=stop,

@@ -8,6 +8,7 @@ have been open for longer than a key.
 
 import logging
 import pathlib
+from collections.abc import Callable
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -34,8 +35,10 @@ class Answers:
         folder: pathlib.Path,
         trusted: anchors.Anchors,
         clock: clock_kit.Clock,
+        mesh: Callable[[], heartbeats.MeshState | None] = lambda: None,
     ) -> None:
         self._node_id = node_id
+        self._mesh = mesh
         self._folder = folder
         self._trusted = trusted
         self._clock = clock
@@ -64,6 +67,7 @@ class Answers:
             disk_free_bytes=facts.disk(self._folder)[1],
             trust_keys=self._trusted.key_ids(),
             statement=self._trusted.held.statement.number,
+            mesh=self._mesh(),
         )
 
 

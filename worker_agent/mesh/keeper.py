@@ -20,7 +20,7 @@ from runtime_kit import clock as clock_kit
 from runtime_kit import secret
 from runtime_kit.wireguard import backends, config, device, keys, programs
 from wire_protocol import heartbeats, ids, mesh
-from worker_agent.mesh import endpoints, grant_file, key
+from worker_agent.mesh import endpoints, grant_file, key, place
 from worker_agent.settings import documents, paths
 
 LOGGER = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ TURN_SECONDS = 5.0
 STALE_SECONDS = 150.0  # a session in use is renewed at 120 s, with tries of 5 s after that
 TRY_ADDRESS_SECONDS = 15.0
 RETRY_SECONDS = (20.0, 60.0)
+ASK_SECONDS = (900.0, 2700.0)  # again where it is not up, or no session opens that would ask
 INTERFACE = "enlist0"
 _DISCARD_PORT = 9
 _MOST_REASON = 200
@@ -115,7 +116,8 @@ class Keeper:
         self._grant = _read(where)
         self._device: Device | None = None
         self._made: Device | None = None  # the same, also while it has a fault
-        self._retry = self._try_address = 0.0
+        self._retry = self._try_address = self._ask_at = 0.0
+        self._asker: place.Asker | None = None
         self._state: heartbeats.MeshState | None = None
         self._told: str | None = None
 
@@ -123,6 +125,14 @@ class Keeper:
     def state(self) -> heartbeats.MeshState | None:
         """How it stands, for the heartbeat; None where this node has no place."""
         return self._state
+
+    def session_opened(self, asker: place.Asker) -> None:
+        """The Platform can be asked for the place: at once, and again where that helps."""
+        self._asker, self._ask_at = asker, 0.0
+
+    def session_closed(self) -> None:
+        """Nobody can be asked until a session opens again."""
+        self._asker = None
 
     def take(self, grant: mesh.Grant | None) -> None:
         """A place that the Platform has just given, or that there is none any more."""
@@ -139,7 +149,8 @@ class Keeper:
             await self._take_down()
 
     async def turn(self) -> None:
-        """One round: make what is missing, look, try the next address where nobody answers."""
+        """One round: ask where that is due, make what is missing, look, try the next address."""
+        await self._ask()
         if self._grant is None:
             await self._take_down()
             self._state = None
@@ -152,6 +163,17 @@ class Keeper:
             await self._look(self._grant)
         except (programs.Fault, endpoints.NotFound, OSError) as fault:
             self._failed(str(fault))
+
+    async def _ask(self) -> None:
+        """Asks for the place; what the node has stays where nobody answers."""
+        now = self._clock.monotonic()
+        if self._asker is None or now < self._ask_at:
+            return
+        self._ask_at = now + self._chance.uniform(*ASK_SECONDS)
+        try:
+            self.take(await place.ask(self._where, asker=self._asker))
+        except (place.NotAnswered, OSError) as fault:
+            LOGGER.warning("The mesh place was not learned", extra={"reason": str(fault)})
 
     async def _bring_up(self, grant: mesh.Grant) -> None:
         private_key = key.ensure(self._where)

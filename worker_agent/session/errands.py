@@ -1,4 +1,4 @@
-"""A short connection to the gateway for one question: renew, leave. It never takes the session.
+"""A short connection to the gateway for one question, as renew or leave. It never takes the session.
 
 For commands, and for nodes that listen. A renewal is complete here: the new certificate is made
 known over one connection, shown in a second one, and put in the old one's place once it was
@@ -17,6 +17,7 @@ from worker_agent.session import connecting, outside, renewal
 from worker_agent.settings import failures, paths
 
 LEAVE_SECONDS = 20.0
+ASK_SECONDS = 20.0
 _Result = TypeVar("_Result")
 
 
@@ -49,6 +50,17 @@ async def renew_if_due(where: paths.Paths, *, around: outside.Outside) -> own.Id
     if made is not None:
         await _take_into_use(where, around=around)
     return made
+
+
+async def ask(
+    where: paths.Paths, method: str, body: bytes, *, around: outside.Outside
+) -> bytes:
+    """Asks one question that an errand may ask; raises as `renew` does."""
+
+    async def question(opened: connecting.Opened) -> bytes:
+        return await opened.link.ask(method, body, timeout_s=ASK_SECONDS)
+
+    return await _over(where, around=around, then=question)
 
 
 async def leave(where: paths.Paths, *, around: outside.Outside) -> None:
