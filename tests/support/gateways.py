@@ -61,8 +61,8 @@ class Engine:
     async def begun(self) -> None:
         """The gateway has begun to write what was confirmed."""
         async with asyncio.timeout(10):
-            while not self.gate._work:
-                await asyncio.sleep(0)  # noqa: ASYNC110 - what begins here ends a few turns later
+            while not self.gate._work:  # noqa: ASYNC110 - it begins here and ends in a few turns
+                await asyncio.sleep(0)
 
     async def settle(self) -> None:
         """What the gateway has begun is done."""
