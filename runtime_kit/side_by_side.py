@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)  # slots break `Job[str](…)` in Python 3.11
 class Job(Generic[T]):
     """One piece of work and how long it may take."""
 
