@@ -124,6 +124,7 @@ class Enrollment:
     node_id: ids.NodeId
     pin: pins.Pin | None = None
     generation: int = 1
+    certificate: x509.Certificate | None = None
 
 
 class ImaginaryPlatform:
@@ -141,6 +142,8 @@ class ImaginaryPlatform:
         self.tls_identity = certificates.issue()
         self.tls_chain = ""
         self.stated_url: str | None = None
+        self.gateway_urls: tuple[str, ...] = ()
+        self.gateway_pins: tuple[pins.Pin, ...] = ()
         self.enrollments: dict[str, Enrollment] = {}
         self.faults: list[Fault] = []
         self.asked: list[tuple[str, bytes]] = []
@@ -186,9 +189,9 @@ class ImaginaryPlatform:
             issued_at=self.now,
             trust_keys=tuple(key.public for key in self.keys),
             enrollment_pins=(pins.Pin(self.tls_identity.pin),),
-            gateway_pins=(),
+            gateway_pins=self.gateway_pins,
             enrollment_url=self.stated_url or self.url,
-            gateway_urls=(),
+            gateway_urls=self.gateway_urls,
         ).to_bytes()
         return statements.SignedStatement(
             content=content,
@@ -311,7 +314,7 @@ class ImaginaryPlatform:
         if request.method == "POST" and request.target == product.ENROLL_PATH.encode():
             return await self._enroll(json.loads(request.body))
         if request.method == "POST" and request.target == product.TRUST_PATH.encode():
-            return self._json(200, self._trust())
+            return self._json(200, self.trust_document())
         return messages.Response(status=404)
 
     async def _enroll(self, body: dict[str, Any]) -> messages.Response:
@@ -327,13 +330,13 @@ class ImaginaryPlatform:
         ):
             return self._problem("enrollment-refused", "Enrollment refused.")
         first = found.pin is None
-        found.pin = pin
+        found.pin, found.certificate = pin, certificate
         document: dict[str, Any] = {
-            **self._trust(),
+            **self.trust_document(),
             "node_id": found.node_id,
             "agent_id": ids.agent_id_of(found.node_id),
             "generation": found.generation,
-            "gateway_url": None,
+            "gateway_url": self.gateway_urls[0] if self.gateway_urls else None,
         }
         if "url" in body:
             document |= await self._dial(agent_url.parse(body["url"]), pin=pin)
@@ -350,13 +353,14 @@ class ImaginaryPlatform:
         assert pin.startswith("sha256:")
         return {"reachable": status == 200 and bool(said.node_id)}
 
-    def _trust(self) -> dict[str, Any]:
+    def trust_document(self) -> dict[str, Any]:
+        """What the trust question is answered with."""
         return {
             **self.statement().to_wire(),
             "chain": [signed.to_wire() for signed in self.chain],
             "trust_keys": [key.public.to_wire() for key in self.keys],
             "pins": [self.tls_identity.pin],
-            "gateway_pins": [],
+            "gateway_pins": list(self.gateway_pins),
         }
 
     def _json(self, status: int, document: dict[str, Any]) -> messages.Response:
