@@ -110,7 +110,7 @@ def test_a_small_question_waits_for_no_body_that_came_before_it() -> None:
         theirs.receive(ours.take(1))
         ours.receive(theirs.take(PLENTY))
     small = ours.ask("beat", b"y" * 500, most=1)
-    first = kinds(ours.take(100) + ours.take(1))
+    first = kinds(ours.take(100))[:3]
     assert [(kind, stream) for kind, stream, _ in first] == [
         (KIND.OPEN, small),
         (KIND.DATA, small),
