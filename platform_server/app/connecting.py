@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from platform_server.app import certificates, dispatching, orders
+from platform_server.app import certificates, dispatching, meshing, orders
 from platform_server.endpoints import routes
 from platform_server.gateway import gateway, questions, rules
 from platform_server.nodes import asking, configured, roster
@@ -47,6 +47,7 @@ async def build(
     kept: certificates.Certificates,
     engine_id: str,
     clock: clock_kit.Clock,
+    mesh: meshing.Meshing,
 ) -> Connecting:
     """Builds them; raises `StoreError`."""
     dispatched = dispatching.build(
@@ -66,13 +67,17 @@ async def build(
         clock=clock,
         chance=random.SystemRandom(),
         listens=_listens(store, asker=asker),
+        lack=mesh.lack,
     )
+    mesh.on_up.append(gate.ask_health)
+    further = dict(mesh.further)
     await gate.prepare()
     kept.serve_gateway_with(gate.serve_with)
     if dispatched.deliverer is not None:
         dispatched.deliverer.find = gate.sessions.find
         gate.on_open.append(dispatched.deliverer.session_opened)
-        gate.further = {session.Ask.RESULT: dispatched.deliverer.take_result}
+        further[session.Ask.RESULT] = dispatched.deliverer.take_result
+    gate.further = further
     return Connecting(
         gateway=gate,
         operator_routes=dispatched.operator_routes,

@@ -187,6 +187,7 @@ async def build(
         kept=kept,
         engine_id=engine_id,
         clock=clock,
+        mesh=mesh,
     )
     door = enroll_door.EnrollDoor(
         store,

@@ -9,7 +9,7 @@ import functools
 import pathlib
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from platform_server.app import addresses, failures, orders
@@ -21,10 +21,12 @@ from platform_server.settings import groups
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 from runtime_kit import supervise
+from runtime_kit.mux import link as links
 from runtime_kit.wireguard import backends, config, device, programs
-from wire_protocol import admin, mesh, problems
+from wire_protocol import admin, ids, mesh, problems, session, strict_json
 
 _MARK: Final = "enlist mesh platform"
+Further = Callable[[ids.NodeId, bytes], Awaitable[bytes]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +35,20 @@ class Meshing:
 
     places: places.Places
     lack: requirement.Requirement
+    further: Mapping[session.Ask, Further]
+    on_up: list[Callable[[ids.NodeId], None]]
     tasks: Mapping[str, supervise.Work]
     checks: Sequence[health.Probe]
 
 
 def none() -> Meshing:
     """Where the mesh is off."""
+    closed = places.Places(None, chance=random.SystemRandom())
     return Meshing(
-        places=places.Places(None, chance=random.SystemRandom()),
+        places=closed,
         lack=requirement.nothing,
+        further={session.Ask.MESH: _nobody},
+        on_up=[],
         tasks={},
         checks=(),
     )
@@ -81,12 +88,48 @@ async def build(
     )
     kept = hub.Hub(store, mesh=found, make=make, clock=clock, chance=chance)
     watch = readiness.Watch(store, clock=clock)
+    giving = places.Places(found, chance=chance)
+    answer = _answer(store, giving=giving, clock=clock, environment=settings.platform.environment)
     return Meshing(
-        places=places.Places(found, chance=chance),
+        places=giving,
         lack=watch.lack if group.required else requirement.nothing,
+        further={session.Ask.MESH: answer},
+        on_up=watch.on_up,
         tasks={"mesh": kept.run, "mesh-watch": watch.run},
         checks=(_check(kept),),
     )
+
+
+async def _nobody(node_id: ids.NodeId, body: bytes) -> bytes:
+    """The answer where there is no mesh."""
+    del node_id, body
+    return mesh.Answer().to_bytes()
+
+
+def _answer(
+    store: contract.Store,
+    *,
+    giving: places.Places,
+    clock: clock_kit.Clock,
+    environment: str,
+) -> Further:
+    async def answer(node_id: ids.NodeId, body: bytes) -> bytes:
+        try:
+            request = mesh.parse_request(body)
+        except strict_json.Malformed as fault:
+            raise links.Refusal(session.Refusal.INVALID.value, str(fault)) from fault
+        given = await store.transact(
+            lambda tx: giving.over_session(
+                tx,
+                node_id=node_id,
+                public_key=request.public_key,
+                environment=environment,
+                now=clock.now(),
+            )
+        )
+        return given.to_bytes()
+
+    return answer
 
 
 def _check(kept: hub.Hub) -> health.Probe:

@@ -40,7 +40,7 @@ from platform_server.gateway import (
     refusals,
     rules,
 )
-from platform_server.nodes import absence, configured, engines
+from platform_server.nodes import absence, configured, engines, requirement
 from platform_server.store import contract
 from platform_server.trust import authority, port_certificate
 from runtime_kit import clock as clock_kit
@@ -75,8 +75,10 @@ class Gateway:
         clock: clock_kit.Clock,
         chance: random.Random,
         listens: questions.Listens | None = None,
+        lack: requirement.Requirement = requirement.nothing,
     ) -> None:
         self._store = store
+        self._lack = lack
         self._rules = given
         self._clock = clock
         self._chance = chance
@@ -102,6 +104,7 @@ class Gateway:
             open_sessions=self.sessions,
             clock=clock,
             silent_seconds=given.silent_seconds,
+            lack=lack,
         )
         self._questions = questions.Questions(
             store,
@@ -143,6 +146,12 @@ class Gateway:
     @further.setter
     def further(self, answers: Mapping[session.Ask, questions.Further]) -> None:
         self._questions.further = answers
+
+    def ask_health(self, node_id: ids.NodeId) -> None:
+        """Something else that counts for this node's readiness has changed: asks it soon."""
+        peer = self.sessions.find_peer(node_id)
+        if peer is not None and news.needs_asking(peer):
+            self._do(self._ask_health(peer), name=f"health {node_id}")
 
     @property
     def refused_handshakes(self) -> int:
@@ -324,7 +333,9 @@ class Gateway:
         elif asked is session.Ask.LEAVE:
             self.changed(peer.node_id)
             self._close_behind(peer, reason=session.Refusal.NODE_REMOVED.value)
-        elif asked is session.Ask.HEARTBEAT and news.needs_asking(peer):
+        elif asked is session.Ask.HEARTBEAT and (
+            news.needs_asking(peer) or self._lack(peer.node_id) is not None
+        ):
             self._do(self._ask_health(peer), name=f"health {peer.node_id}")
         return said
 

@@ -35,6 +35,7 @@ class Peer:
         "capacity",
         "carries_work",
         "hello",
+        "lacks",
         "link",
         "news",
         "proved",
@@ -62,6 +63,7 @@ class Peer:
         self.capacity = ""
         self.news: heartbeats.News | None = None
         self.asked_at = -1e9  # monotonic: the last health question
+        self.lacks: str | None = None  # what else it needs for `ready`, as it was last written
         self.carries_work = False  # it has answered as the node; the others were told
 
     def __repr__(self) -> str:

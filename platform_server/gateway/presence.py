@@ -11,7 +11,7 @@ import logging
 from typing import Final
 
 from platform_server.gateway import peers, rules
-from platform_server.nodes import heartbeats, liveness, sessions, states
+from platform_server.nodes import heartbeats, liveness, requirement, sessions, states
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 from runtime_kit.mux import link as links
@@ -33,8 +33,10 @@ class Watch:
         open_sessions: peers.Sessions,
         clock: clock_kit.Clock,
         silent_seconds: float,
+        lack: requirement.Requirement = requirement.nothing,
     ) -> None:
         self._store = store
+        self._lack = lack
         self._sessions = open_sessions
         self._silent_seconds = silent_seconds
         self._clock = clock
@@ -54,6 +56,10 @@ class Watch:
             return False
         if report.event is states.Event.ANSWER and peer.state is states.State.READY:
             return True  # it was and it is: the heartbeats say when it was last seen
+        if report.event is states.Event.MISS:
+            if peer.lacks == report.reason and peer.state is not states.State.READY:
+                return False  # it was said already
+            peer.lacks = report.reason
         moment = self._clock.now()
         stands = await self._store.transact(
             lambda tx: liveness.write_change(tx, report=report, now=moment)
@@ -98,6 +104,12 @@ class Watch:
             )
         if not heard.trust_keys:
             return None  # it could verify no work yet
+        lack = self._lack(peer.node_id)
+        if lack is not None:
+            return liveness.Report(
+                node_id=peer.node_id, pin=peer.pin, event=states.Event.MISS, reason=lack
+            )
+        peer.lacks = None
         midpoint = before + datetime.timedelta(seconds=elapsed / 2)
         return liveness.Report(
             node_id=peer.node_id,

@@ -1,7 +1,8 @@
 """What a node may ask once it is welcome: its heartbeat, trust, renewal, leaving.
 
-An errand may renew and leave, and nothing else. Leaving ends the node, so it is believed of the one
-that runs, or of nobody running: a copy that leaves must not take the original with it (lessons C4).
+An errand may renew, leave, and ask for trust and its mesh place. Leaving ends the node, so it is
+believed of the one that runs, or of nobody running: a copy that leaves must not take the original
+with it (lessons C4).
 """
 
 import functools
@@ -75,7 +76,7 @@ class Questions:
             return await self._renew(peer, body)
         if asked is session.Ask.LEAVE:
             return await self._leave(peer)
-        if is_open and asked in self.further:
+        if asked in self.further and (is_open or asked is session.Ask.MESH):
             return await self.further[asked](peer.node_id, body)
         raise refusals.out_of_turn(asked.value)
 

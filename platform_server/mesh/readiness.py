@@ -13,6 +13,7 @@ import dataclasses
 import datetime
 import functools
 import logging
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from platform_server.store import contract
@@ -52,6 +53,7 @@ class Watch:
         self._store = store
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
+        self.on_up: list[Callable[[ids.NodeId], None]] = []
         self._newest = 0
 
     def lack(self, node_id: ids.NodeId) -> str | None:
@@ -84,6 +86,7 @@ class Watch:
         while rows := await self._store.read(functools.partial(_page, after=after)):
             found |= rows
             after = max(rows)
+        self._take(found, before=self._seen)
         self._seen = found
         self._newest = max((seen.updated_at for seen in found.values()), default=0)
 
@@ -91,8 +94,17 @@ class Watch:
         """Reads what has changed since the last look."""
         since = self._newest - int(_OVERLAP.total_seconds() * 1_000_000)
         changed = await self._store.read(lambda tx: _changed(tx, since=since))
-        self._seen |= changed
+        before, self._seen = self._seen, {**self._seen, **changed}
+        self._take(changed, before=before)
         self._newest = max((seen.updated_at for seen in changed.values()), default=self._newest)
+
+    def _take(self, changed: Mapping[str, _Seen], *, before: Mapping[str, _Seen]) -> None:
+        """Tells of those whose handshake is newer than it was: they may have come up."""
+        for node_id, seen in changed.items():
+            known = before.get(node_id)
+            if seen.handshake_at is not None and (known is None or known != seen):
+                for callback in self.on_up:
+                    callback(ids.NodeId(node_id))
 
 
 async def _page(tx: contract.Tx, *, after: str) -> dict[str, _Seen]:
