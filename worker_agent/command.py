@@ -1,7 +1,6 @@
 """The commands of a worker: `enlist worker …` and `enlist agent`.
 
-Known limit: `renew`, `update` and `leave` travel over the node's own proved session with the
-Platform and come with it.
+Known limit: `update` comes with the releases that it installs.
 """
 
 import asyncio
@@ -19,6 +18,7 @@ import click
 from runtime_kit import clock as clock_kit
 from runtime_kit import private_files
 from runtime_kit import secret as secret_kit
+from worker_agent.app import own_errands
 from worker_agent.app import status as status_report
 from worker_agent.enrollment import (
     checking,
@@ -156,6 +156,37 @@ def refresh_trust(*, check: bool) -> None:
     _show(asyncio.run(trust_refresh.refresh(where, clock=clock, warn=_warn)))
 
 
+@worker.command()
+@click.option("--new-key", is_flag=True, help="Change the key as well; the present one signs it.")
+@click.option("--check", is_flag=True, help="Ask whether it could be done; change nothing.")
+def renew(*, new_key: bool, check: bool) -> None:
+    """Renew this machine's certificate now.
+
+    The Agent does it by itself when two thirds of the certificate's time are over.
+    """
+    where = _paths()
+    using = own_errands.around(where, clock=clock_kit.SystemClock())
+    if check:
+        _show(asyncio.run(own_errands.rehearse_renewal(where, using=using)))
+        return
+    modes.tighten(where, warn=_warn)
+    _show(asyncio.run(own_errands.renew(where, using=using, new_key=new_key)))
+
+
+@worker.command()
+@click.option("--check", is_flag=True, help="Ask whether it could be done; change nothing.")
+def leave(*, check: bool) -> None:
+    """Have the Platform remove this node, and delete its key and files here."""
+    where = _paths()
+    using = own_errands.around(where, clock=clock_kit.SystemClock())
+    if check:
+        _show(asyncio.run(own_errands.rehearse_leaving(where, using=using)))
+        return
+    _confirm(f"Remove this node from its Platform, and delete its key and files in {where.folder}?")
+    modes.tighten(where, warn=_warn)
+    _show(asyncio.run(own_errands.leave(where, using=using)))
+
+
 @click.command()
 def agent() -> None:
     """Run this machine's Agent."""
@@ -184,6 +215,7 @@ class _Root(Protocol):
     output: str
     data_dir: str | None
     debug: bool
+    yes: bool
 
 
 def _root() -> _Root:
@@ -206,6 +238,14 @@ def _show(printable: _Printable) -> None:
         click.echo(yaml.safe_dump(printable.to_document(), sort_keys=False), nl=False)
     else:
         click.echo(printable.to_text())
+
+
+def _confirm(question: str) -> None:
+    """Asks on a terminal; without one, or with `--yes`, goes on."""
+    if _root().yes or not sys.stdin.isatty():
+        return
+    if not click.confirm(question, err=True):
+        raise click.UsageError("Nothing was changed.")
 
 
 def _warn(text: str) -> None:

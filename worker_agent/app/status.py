@@ -5,6 +5,7 @@ import datetime
 
 from wire_protocol import times, trust
 from worker_agent.identity import lock, own, states
+from worker_agent.session import told
 from worker_agent.settings import agent_file, documents, join_file, paths, trust_file
 
 
@@ -20,7 +21,9 @@ class Report:
     join: join_file.JoinFile | None
     held: trust.Held | None
     pin: str | None
+    certificate_ends: datetime.datetime | None
     agent_runs: bool
+    session: told.Told | None
 
     def to_document(self) -> dict[str, object]:
         """The JSON document on stdout."""
@@ -36,6 +39,10 @@ class Report:
             "joined_at": times.to_rfc3339(agent.joined_at) if agent else None,
             "agent_runs": self.agent_runs,
             "pin": self.pin,
+            "certificate_not_after": (
+                times.to_rfc3339(self.certificate_ends) if self.certificate_ends else None
+            ),
+            "session": self._session(),
             "platform_url": join.platform_url if join else None,
             "platform_id": join.platform_id if join else None,
             "authenticated_by": join.mode.value if join else None,
@@ -50,7 +57,13 @@ class Report:
         shown = {
             name.replace("_", " "): value
             for name, value in self.to_document().items()
-            if name not in ("trust", "faults", "reported_labels") and value not in (None, [])
+            if name not in ("trust", "faults", "reported_labels", "session")
+            and value not in (None, [])
+        }
+        shown |= {
+            ("session" if name == "state" else f"session {name.replace('_', ' ')}"): value
+            for name, value in (self._session() or {}).items()
+            if value is not None and name != "session_id"
         }
         width = max(len(name) for name in shown)
         lines = [f"{name:<{width}}  {_text(value)}" for name, value in shown.items()]
@@ -69,6 +82,22 @@ class Report:
                 f"The Agent does not run. Run: enlist agent --data-dir {self.where.folder}"
             )
         return "\n".join(lines)
+
+    def _session(self) -> dict[str, object] | None:
+        """How the session stands; what a former Agent told last, where it tells why it ended."""
+        said = self.session
+        if said is None or not (self.agent_runs or said.state == "stopped"):
+            return None
+        return {
+            "state": said.state,
+            "gateway": said.gateway,
+            "session_id": said.session_id,
+            "since": said.since,
+            "last_heartbeat_at": said.last_heartbeat_at,
+            "reason": said.reason,
+            "class": said.kind,
+            "next_try_at": said.next_try_at,
+        }
 
     def _trust(self) -> dict[str, object] | None:
         if self.held is None:
@@ -121,7 +150,11 @@ def read(where: paths.Paths, *, now: datetime.datetime) -> Report:
         join=join,
         held=held,
         pin=own.pin_of(found.certificate) if found.certificate is not None else None,
+        certificate_ends=(
+            found.certificate.not_valid_after_utc if found.certificate is not None else None
+        ),
         agent_runs=lock.is_held(where.agent_lock),
+        session=told.read(where.session),
     )
 
 

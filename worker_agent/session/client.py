@@ -329,11 +329,16 @@ class Client:
             opened.link.close(reason=reason)
             self._around.work.session_closed()
 
-    def _tell_waiting(self, event: str, *, reason: str, wait: float, kind: str = "passing") -> None:
+    def _tell_waiting(
+        self, event: str, *, reason: str, wait: float, kind: network.Kind = network.Kind.TRANSIENT
+    ) -> None:
         LOGGER.warning(
-            event, extra={"reason": reason, "kind": kind, "next_try_seconds": round(wait, 1)}
+            event,
+            extra={"reason": reason, "class": kind.value, "next_try_seconds": round(wait, 1)},
         )
-        self._around.teller.tell(state="waiting", reason=reason, kind=kind, next_try_seconds=wait)
+        self._around.teller.tell(
+            state="waiting", reason=reason, kind=kind.value, next_try_seconds=wait
+        )
 
 
 def _stamp(where: paths.Paths) -> tuple[int, int] | None:

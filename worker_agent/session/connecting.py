@@ -68,6 +68,13 @@ class NotOpened(Exception):
         self.obstacle = obstacle
         self.retry_after_s = retry_after_s
 
+    @property
+    def kind(self) -> network.Kind:
+        """Which of the three kinds of failure it is."""
+        if self.obstacle is Obstacle.PASSING:
+            return network.Kind.TRANSIENT
+        return network.Kind.NEEDS_OPERATOR
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Known:

@@ -1,4 +1,4 @@
-"""A short connection to the gateway for one question, as renew or leave. It never takes the session.
+"""A short connection to the gateway for one question, such as renew; it never takes the session.
 
 For commands, and for nodes that listen. A renewal is complete here: the new certificate is made
 known over one connection, shown in a second one, and put in the old one's place once it was
@@ -52,9 +52,7 @@ async def renew_if_due(where: paths.Paths, *, around: outside.Outside) -> own.Id
     return made
 
 
-async def ask(
-    where: paths.Paths, method: str, body: bytes, *, around: outside.Outside
-) -> bytes:
+async def ask(where: paths.Paths, method: str, body: bytes, *, around: outside.Outside) -> bytes:
     """Asks one question that an errand may ask; raises as `renew` does."""
 
     async def question(opened: connecting.Opened) -> bytes:
@@ -71,6 +69,15 @@ async def leave(where: paths.Paths, *, around: outside.Outside) -> None:
 
     with contextlib.suppress(connecting.NodeRemoved):
         await _over(where, around=around, then=ask)
+
+
+async def greet(where: paths.Paths, *, around: outside.Outside) -> None:
+    """Makes sure that the Platform lets this machine in; raises as `renew` does."""
+
+    async def nothing(_opened: connecting.Opened) -> None:
+        """The welcome is all."""
+
+    await _over(where, around=around, then=nothing)
 
 
 async def _take_into_use(where: paths.Paths, *, around: outside.Outside) -> None:
