@@ -29,12 +29,12 @@ class Kind(enum.StrEnum):
     RENEW = "renew"  # renew the node's certificate now
 
 
-class NotSigned(Exception):
-    """No trust key that is valid here and now signed the order: the trust set may be old."""
-
-
 class Refused(Exception):
     """The order is not to be carried out; the message says why."""
+
+
+class NotSigned(Refused):
+    """No trust key that is valid here and now signed the order: the trust set may be old."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ def judge(
     last: tuple[int, int],
     now: datetime.datetime,
 ) -> Order:
-    """The order, if it is to be carried out; raises `NotSigned` and `Refused`.
+    """The order, if it is to be carried out; raises `Refused`.
 
     The signature comes first: nothing that an unproved text says is read before it.
     """
@@ -176,7 +176,7 @@ def read_signed(
 ) -> Order:
     """What the order says, once it is known to be the Platform's; raises as `judge` does."""
     if not _is_signed(signed, trust_keys=trust_keys, now=now):
-        raise NotSigned("No trust key that is held here and valid now signed the order.")
+        raise NotSigned("No trust key that is valid now and held here signed the order.")
     try:
         return _parse(signed.content)
     except strict_json.Malformed as fault:

@@ -20,6 +20,17 @@ async def until(true: Callable[[], bool], *, seconds: float = 40.0) -> None:
             await pace()
 
 
+async def looks(*, seconds: float = 40.0) -> AsyncIterator[None]:
+    """A step for each look at something that must be asked for; raises `TimeoutError` at the end.
+
+    Leave it by `break` once it is seen.
+    """
+    async with asyncio.timeout(seconds):
+        while True:
+            yield
+            await pace()
+
+
 async def pace(*, times: int = 1) -> None:
     """The pause of a steady stream, which is no flood (tests/faults/test_listener_abuse.py)."""
     await asyncio.sleep(times * PACE_SECONDS)
