@@ -116,7 +116,7 @@ class Questions:
     async def _leave(self, peer: peers.Peer) -> bytes:
         node_id = peer.node_id
         if peer.stage is peers.Stage.ERRAND:
-            await self._require_nobody_running(node_id)
+            await self._require_nobody_running(peer)
         now = self._clock.now()
         remove = functools.partial(
             registry.remove, node_id=node_id, operators=self._operators, now=now
@@ -148,12 +148,19 @@ class Questions:
         _LOG.info("A node has left", extra={"node_id": node_id, "address": peer.address})
         return b""
 
-    async def _require_nobody_running(self, node_id: ids.NodeId) -> None:
-        """Raises `Refusal` while the node's Agent runs: then this may be a copy that leaves."""
-        now = self._clock.now()
+    async def _require_nobody_running(self, peer: peers.Peer) -> None:
+        """Raises `Refusal` while another Agent of the node runs: then this may be a copy.
+
+        A command beside the running Agent shows that Agent's `instance`, which a copied disk has
+        as well; the command shows it only where the Agent itself runs.
+        """
+        now, node_id = self._clock.now(), peer.node_id
         standing = await self._store.read(lambda tx: sessions.look(tx, node_id=node_id, now=now))
         if standing is None or standing.state is states.State.REMOVED:
             raise refusals.removed(node_id)
+        running = None if standing.session is None else standing.session.instance
+        if peer.hello is not None and peer.hello.instance == running:
+            return
         presence = await self._opener.presence(standing)
         runs = presence is not elsewhere.Presence.SILENT
         if not runs and standing.url is not None and self._listens is not None:
