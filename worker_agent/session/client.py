@@ -112,7 +112,7 @@ class Client:
             wait = self._pace.after_passing(now, asked=fault.retry_after_s)
         else:
             wait = self._pace.after_standing()
-        self._tell_waiting("No session", reason=fault.reason, wait=wait, kind=fault.obstacle.value)
+        self._tell_waiting("No session", reason=fault.reason, wait=wait, kind=fault.kind)
         if await self._has_platform_changed(fault):
             return self._around.chance.uniform(0, min(wait, 2.0))
         return wait

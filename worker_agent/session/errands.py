@@ -111,7 +111,12 @@ async def _over(
     except links.Refused as error:
         refusal = trying.of_refusal(error)
         if isinstance(refusal, connecting.NotOpened):
-            raise failures.Refused(f"The Platform refused: {error}.") from error
+            kind = (
+                failures.Temporary
+                if refusal.obstacle is connecting.Obstacle.PASSING
+                else failures.Refused
+            )
+            raise kind(f"The Platform refused: {error.detail.rstrip('.')}.") from error
         raise refusal from error
     except network.NetworkFailure as error:
         raise failures.Temporary(
