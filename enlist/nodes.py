@@ -1,4 +1,4 @@
-"""Nodes: list, show, label, remove, and take out of and into service."""
+"""Nodes: list, show, label, remove, take out of and into service, and give orders."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -73,6 +73,40 @@ def resume(node_id: str, *, reason: str = "") -> "calls.Call[admin.Done]":
     return _schedule(node_id, verb="resume", reason=reason)
 
 
+def order(
+    node_id: str, *, kind: str, ttl_seconds: int | None = None, purpose: str | None = None
+) -> "calls.Call[admin.Order]":
+    """Orders the node's Agent to do something; answers at once, the order is `queued` then."""
+    return calls.Call(
+        method="POST",
+        path=f"{_path(node_id)}/orders",
+        answer="admin:Order",
+        body=calls.given(kind=kind, ttl_seconds=ttl_seconds, purpose=purpose),
+        keyed=True,
+    )
+
+
+def orders(
+    node_id: str, *, limit: int | None = None, cursor: str | None = None
+) -> "calls.Call[admin.OrderList]":
+    """One page of the node's orders, newest first."""
+    return calls.Call(
+        method="GET",
+        path=f"{_path(node_id)}/orders",
+        answer="admin:OrderList",
+        query=calls.page_query(limit=limit, cursor=cursor, infra=None),
+    )
+
+
+def cancel_order(node_id: str, *, order_id: str) -> "calls.Call[admin.Done]":
+    """Takes back an order that the node has not taken; raises `Conflict` otherwise."""
+    return calls.Call(
+        method="DELETE",
+        path=f"{_path(node_id)}/orders/{calls.part(order_id)}",
+        answer="admin:Done",
+    )
+
+
 def _schedule(node_id: str, *, verb: str, reason: str) -> "calls.Call[admin.Done]":
     return calls.Call(
         method="POST",
@@ -99,6 +133,10 @@ class Nodes(methods.Noun):
     maintenance = methods.Sync(maintenance)
     drain = methods.Sync(drain)
     resume = methods.Sync(resume)
+    order = methods.Sync(order)
+    iterate_orders = methods.Items(orders, of=lambda page: page.orders)
+    orders = methods.Sync(orders)
+    cancel_order = methods.Sync(cancel_order)
 
 
 class AsyncNodes(methods.AsyncNoun):
@@ -113,3 +151,7 @@ class AsyncNodes(methods.AsyncNoun):
     maintenance = methods.Async(maintenance)
     drain = methods.Async(drain)
     resume = methods.Async(resume)
+    order = methods.Async(order)
+    iterate_orders = methods.AsyncItems(orders, of=lambda page: page.orders)
+    orders = methods.Async(orders)
+    cancel_order = methods.Async(cancel_order)

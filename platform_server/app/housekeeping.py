@@ -4,11 +4,13 @@ Each engine follows a change of the master key; old rows are removed by every en
 steps that harm nobody when two do them at once.
 """
 
+import datetime
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from platform_server.audit import retention
+from platform_server.dispatch import records as orders
 from platform_server.endpoints import mutations
 from platform_server.sealing import key_file, rotation
 from platform_server.settings import groups
@@ -18,6 +20,7 @@ from runtime_kit import clock as clock_kit
 _LOG = logging.getLogger(__name__)
 _MASTER_KEY_SECONDS: Final = 5.0  # well within rotation.PRESENCE_SECONDS
 _PURGE_SECONDS: Final = 300.0
+_ORDERS_AT_ONCE: Final = 500
 
 
 class Housekeeper:
@@ -52,13 +55,18 @@ class Housekeeper:
             await self._clock.sleep(_PURGE_SECONDS)
 
     async def purge(self) -> None:
-        """Removes old idempotency keys, events and actions, a batch at a time."""
+        """Removes old idempotency keys, events, actions and orders, a batch at a time."""
         now = self._clock.now()
         audit = self._settings.audit
         chores: tuple[Callable[[contract.Tx], Awaitable[object]], ...] = (
             lambda tx: mutations.purge(tx, now_micros=clock_kit.to_micros(now)),
             lambda tx: retention.purge(
                 tx, now=now, action_days=audit.action_days, event_days=audit.event_days
+            ),
+            lambda tx: orders.purge(
+                tx,
+                ended_before=now - datetime.timedelta(days=audit.event_days),
+                limit=_ORDERS_AT_ONCE,
             ),
         )
         for chore in chores:
