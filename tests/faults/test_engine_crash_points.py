@@ -80,7 +80,9 @@ def test_every_declared_point_has_its_operation_in_the_table() -> None:
         [sys.executable, "-c", _LIST_POINTS], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert set(json.loads(done.stdout)) == set(REACHED_BY)
+    # a restore is no engine's: tests/faults/test_backup_interrupted.py
+    declared = {point for point in json.loads(done.stdout) if not point.startswith("restore.")}
+    assert declared == set(REACHED_BY)
     assert REACHED_BY.keys() >= ON_POSTGRESQL
 
 
