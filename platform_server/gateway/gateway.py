@@ -151,6 +151,7 @@ class Gateway:
         """Something else that counts for this node's readiness has changed: asks it soon."""
         peer = self.sessions.find_peer(node_id)
         if peer is not None and news.needs_asking(peer):
+            peer.asked_at = -1e9  # what was asked a moment ago was asked too early
             self._do(self._ask_health(peer), name=f"health {node_id}")
 
     @property

@@ -93,8 +93,9 @@ async def run(*command: str, stdin: bytes = b"") -> bytes:
                     process.kill()
                 await process.wait()
         if code != 0:
-            complaint = os.pread(errors, _MAX_COMPLAINT, 0).decode(errors="replace")
-            raise of_complaint(complaint, program=command[0], code=code)
+            # wireguard-go complains on its standard output
+            said = os.pread(output, _MAX_COMPLAINT, 0) + os.pread(errors, _MAX_COMPLAINT, 0)
+            raise of_complaint(said.decode(errors="replace"), program=command[0], code=code)
         return os.pread(output, MAX_OUTPUT, 0)
 
 
