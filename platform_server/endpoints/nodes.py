@@ -5,14 +5,15 @@ tombstone; nothing here deletes history.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final
 
 import pydantic
 
 from platform_server.audit import events
+from platform_server.dispatch import giving
 from platform_server.endpoints import calls, cursors, refusals, routes, shown
-from platform_server.nodes import configured, registry, states
+from platform_server.nodes import configured, registry, states, telling
 from platform_server.store import contract
 from platform_server.tokens import label_sql
 from platform_server.tokens import records as enrollments
@@ -56,7 +57,8 @@ class Nodes:
                 label_filters=filters,
                 without=sorted(self._operators.nodes),
             )
-            page = [shown.node(one, now=now) for one in found]
+            told = await telling.find(tx, node_ids=[one.node_id for one in found], now=now)
+            page = [shown.node(one, told=told.get(one.node_id), now=now) for one in found]
             if not filters and query.infra in (None, own_infra):
                 page += await self._configured(tx, call=call, after=after)
             pending = (
@@ -97,7 +99,9 @@ class Nodes:
                     infra=call.settings.platform.infra,
                     now=now,
                 )
-            return shown.node(await registry.get(tx, node_id=node_id), now=now)
+            node = await registry.get(tx, node_id=node_id)
+            told = await telling.find(tx, node_ids=[node_id], now=now)
+            return shown.node(node, told=told.get(node_id), now=now)
 
         try:
             return await call.read(work)
@@ -167,20 +171,20 @@ class Nodes:
                     "force": call.query.force,
                 },
             )
+            await giving.cancel_all(
+                tx, node_id=node_id, environment=call.settings.platform.environment, now=now
+            )
             await events.append(tx, at=now, kind="node.removed", subject=node_id, infra=node.infra)
             changes = [
                 admin.Change(
                     action="remove",
                     target=node_id,
-                    detail="its key opens nothing any more; unused tokens of it are revoked",
+                    detail="its key opens nothing any more; unused tokens and orders of it end",
                 )
             ]
             return calls.Changed(changes=changes, answer=admin.Done(changes=changes))
 
-        try:
-            return await call.mutate(work)
-        except REFUSED as fault:
-            raise refusal_of(fault) from None
+        return await self._change(call, node_id=node_id, work=work)
 
     async def allow(self, call: calls.Call[None, routes.NoQuery]) -> calls.Reply:
         """Lifts the tombstone of a removed node."""
@@ -198,10 +202,23 @@ class Nodes:
             ]
             return calls.Changed(changes=changes, answer=admin.Done(changes=changes))
 
+        return await self._change(call, node_id=node_id, work=work)
+
+    async def _change(
+        self,
+        call: calls.Call[None, Any],
+        *,
+        node_id: ids.NodeId,
+        work: Callable[[contract.Tx], Awaitable[calls.Changed]],
+    ) -> calls.Reply:
+        """Carries out what ends a node or its tombstone, and tells every engine at once."""
         try:
-            return await call.mutate(work)
+            reply = await call.mutate(work)
         except REFUSED as fault:
             raise refusal_of(fault) from None
+        if not call.check:
+            call.store.signal(registry.CHANGED, node_id)
+        return reply
 
     async def _configured(
         self,

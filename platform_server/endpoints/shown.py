@@ -3,14 +3,18 @@
 import datetime
 from typing import cast
 
-from platform_server.nodes import configured, records
+from platform_server.nodes import configured, records, telling
 from platform_server.tokens import records as enrollments
 from runtime_kit import clock
 from wire_protocol import admin, ids, product, versions
 
 
-def node(found: records.Node, *, now: datetime.datetime) -> admin.Node:
-    """A registered node."""
+def node(
+    found: records.Node, *, told: telling.Told | None = None, now: datetime.datetime
+) -> admin.Node:
+    """A registered node, with what it told of itself last and who else has used its identity."""
+    known = told or telling.Told()
+    seen = max(filter(None, (found.last_seen_at, known.heartbeat_at)), default=None)
     return admin.Node(
         node_id=found.node_id,
         agent_id=ids.agent_id_of(found.node_id),
@@ -28,13 +32,15 @@ def node(found: records.Node, *, now: datetime.datetime) -> admin.Node:
         capacity=dict(found.capacity) or None,
         infra=found.infra,
         enrolled_at=found.enrolled_at,
-        last_seen_at=found.last_seen_at,
-        clock_offset_ms=found.clock_offset_ms,
+        last_seen_at=seen,
+        clock_offset_ms=found.clock_offset_ms
+        if known.clock_offset_ms is None
+        else known.clock_offset_ms,
         address=found.url,
         provider_state=found.provider_state,
-        heartbeat_age_ms=_age_ms(found.last_seen_at, now=now),
+        heartbeat_age_ms=_age_ms(seen, now=now),
         probe_answered_at=found.probe_answered_at,
-        reason=found.reason,
+        reason=found.reason or known.conflict,
     )
 
 

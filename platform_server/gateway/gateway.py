@@ -40,7 +40,7 @@ from platform_server.gateway import (
     refusals,
     rules,
 )
-from platform_server.nodes import absence, configured, engines, requirement
+from platform_server.nodes import absence, configured, engines, registry, requirement
 from platform_server.store import contract
 from platform_server.trust import authority, port_certificate
 from runtime_kit import clock as clock_kit
@@ -55,8 +55,6 @@ _GHOSTS_SECONDS: Final = 60.0
 _BACK_A_SECOND: Final = 200.0  # sessions that come back after a drain
 _LONGEST_BACK_SECONDS: Final = 30.0  # well within the grace
 _CLOSED_SECONDS: Final = 2.0
-CHANGED: Final = "nodes"
-"""The signal by which engines tell one another that a node has changed."""
 
 OnOpen = Callable[[ids.NodeId, links.Link], None]
 _ASKS: Final = {one.value: one for one in session.Ask}
@@ -168,7 +166,7 @@ class Gateway:
         await self._anchors.load()
         self._cancels = [
             self._others.start(),
-            self._store.listen(CHANGED, lambda _payload: self._poke.set()),
+            self._store.listen(registry.CHANGED, lambda _payload: self._poke.set()),
         ]
         _LOG.info("The gateway knows its nodes", extra={"nodes": len(self._anchors)})
 
@@ -188,7 +186,7 @@ class Gateway:
     def changed(self, node_id: ids.NodeId) -> None:
         """A node was changed by this engine, and that is committed: every engine looks now."""
         self._poke.set()
-        self._store.signal(CHANGED, node_id)
+        self._store.signal(registry.CHANGED, node_id)
 
     async def drain(self, *, seconds: float) -> None:
         """Accepts no more and sends every session away, each with its own hint; bounded."""

@@ -10,11 +10,11 @@ import dataclasses
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from platform_server.store import contract
 from runtime_kit import clock
-from wire_protocol import heartbeats, ids, pins, versions
+from wire_protocol import heartbeats, ids, pins, times, versions
 
 BATCH: Final = 200
 FLUSH_SECONDS: Final = 30.0
@@ -28,7 +28,6 @@ class News:
     pin: pins.Pin
     at: datetime.datetime
     content: str
-    clock_offset_ms: int
     version: str | None
     capacity: str | None
 
@@ -38,7 +37,8 @@ class Last:
     """The last heartbeat as lists use it."""
 
     at: datetime.datetime
-    content: Mapping[str, object]
+    clock_offset_ms: int
+    content: Mapping[str, Any]
 
 
 def news_of(
@@ -58,7 +58,6 @@ def news_of(
         pin=pin,
         at=at,
         content=heartbeat.to_bytes().decode(),
-        clock_offset_ms=round((heartbeat.now - at).total_seconds() * 1000),
         version=version if version != known_version else None,
         capacity=capacity if capacity != known_capacity else None,
     )
@@ -90,11 +89,10 @@ async def write(tx: contract.Tx, *, news: Sequence[News]) -> None:
         if one.version is None and one.capacity is None:
             continue
         await tx.execute(
-            "UPDATE nodes SET version = COALESCE(?, version), capacity = COALESCE(?, capacity), "
-            "clock_offset_ms = ? WHERE node_id = ? AND pin = ? AND state <> 'removed'",
+            "UPDATE nodes SET version = COALESCE(?, version), capacity = COALESCE(?, capacity) "
+            "WHERE node_id = ? AND pin = ? AND state <> 'removed'",
             one.version,
             one.capacity,
-            one.clock_offset_ms,
             one.node_id,
             one.pin,
         )
@@ -111,9 +109,11 @@ async def find_last(
         f"WHERE node_id IN ({', '.join('?' for _ in node_ids)})",
         *node_ids,
     )
-    return {
-        ids.NodeId(row["node_id"]): Last(
-            at=clock.from_micros(row["at"]), content=json.loads(row["heartbeat"])
-        )
-        for row in rows
-    }
+    return {ids.NodeId(row["node_id"]): _of_row(row) for row in rows}
+
+
+def _of_row(row: contract.Row) -> Last:
+    at = clock.from_micros(row["at"])
+    content: dict[str, Any] = json.loads(row["heartbeat"])
+    own = times.from_rfc3339(content["now"])
+    return Last(at=at, clock_offset_ms=round((own - at).total_seconds() * 1000), content=content)

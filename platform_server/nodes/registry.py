@@ -12,12 +12,16 @@ enrolls does not: of it, the writes here are conditional on what was read.
 import datetime
 import json
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from platform_server.nodes import configured, records, sessions, states
 from platform_server.store import contract
 from platform_server.tokens import ending, issue, label_sql
 from runtime_kit import clock
 from wire_protocol import ids, labels
+
+CHANGED: Final = "nodes"
+"""The signal by which engines learn at once that a node was changed; sent after the commit."""
 
 
 class NoSuchNode(Exception):

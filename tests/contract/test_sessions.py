@@ -583,7 +583,6 @@ async def test_an_older_heartbeat_never_replaces_a_newer_one(engine: gateways.En
         pin=newer.pin,
         at=domain.START.replace(year=2025),
         content="{}",
-        clock_offset_ms=0,
         version=None,
         capacity=None,
     )
