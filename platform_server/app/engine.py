@@ -78,11 +78,13 @@ def _allow_descriptors(given: orders.Orders, *, settings: groups.Settings) -> No
         return
     others = 2 * settings.api.connections + settings.probe.concurrency + _OTHER_DESCRIPTORS
     others += 2 * settings.enrollment.connections * settings.enrollment.workers
-    if not descriptors.allow(settings.gateway.sessions + others):
+    wanted = settings.gateway.sessions + others
+    allowed = descriptors.raise_limit(wanted)
+    if allowed < wanted:
         _LOG.warning(
             "This system allows fewer open files than gateway.sessions asks for; raise "
             "LimitNOFILE= of the unit, or ulimit -n, for as many sessions",
-            extra={"sessions": settings.gateway.sessions, "allowed": descriptors.allowed()},
+            extra={"sessions": settings.gateway.sessions, "allowed": allowed},
         )
 
 

@@ -55,7 +55,7 @@ def run(settings: Settings) -> None:
     if os.getppid() != parent:
         raise CannotStart("Whoever started the listener is gone")
     # each socket may need a second descriptor towards the engine
-    descriptors.allow(2 * settings.limits.sockets + _SPARE_DESCRIPTORS)
+    descriptors.raise_limit(2 * settings.limits.sockets + _SPARE_DESCRIPTORS)
     uvloop.run(_serve(settings))
 
 
