@@ -16,7 +16,7 @@ import logging
 from typing import Final
 
 from platform_server.dispatch import ending, giving, plan, records, states, ways
-from platform_server.nodes import asking, leading
+from platform_server.nodes import asking, leading, roster
 from platform_server.nodes import records as node_records
 from platform_server.nodes import states as node_states
 from platform_server.store import contract
@@ -294,11 +294,8 @@ class Deliverer:
             now=now,
             recently_asked=recently_asked,
         )
-        target = None
-        if node.url is not None and self._leads:
-            target = asking.Target(
-                node_id=node_id, url=node.url, pin=node.pin, certificate_pem=node.certificate_pem
-            )
+        entry = await roster.find(tx, node_id=node_id) if self._leads else None
+        target = None if entry is None else entry.target
         left: list[plan.Step] = []
         for step in steps:
             if step.do is plan.Do.END:

@@ -48,7 +48,7 @@ def _first_outgoing_port() -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One machine-to-be: where it keeps its data and where its Agent will listen."""
+    """One machine-to-be: where it keeps its data, and where its Agent will listen (0: it dials)."""
 
     data_dir: pathlib.Path
     port: int
@@ -56,10 +56,8 @@ class Machine:
     @property
     def join_arguments(self) -> list[str]:
         """The command that joins it, reading the join token from standard input."""
-        return [
-            *("--data-dir", str(self.data_dir), "worker", "join", "-"),
-            *("--address", "127.0.0.1", "--port", str(self.port)),
-        ]
+        where = ("--address", "127.0.0.1", "--port", str(self.port)) if self.port else ()
+        return ["--data-dir", str(self.data_dir), "worker", "join", "-", *where]
 
     def join(
         self,
@@ -131,6 +129,11 @@ class Agent:
 def in_folder(folder: pathlib.Path, *, name: str = "machine") -> Machine:
     """A machine that keeps its data under this folder."""
     return Machine(data_dir=folder / name, port=free_port())
+
+
+def dialling_out(folder: pathlib.Path, *, name: str = "machine") -> Machine:
+    """A machine that opens no port and holds a session instead."""
+    return Machine(data_dir=folder / name, port=0)
 
 
 def issue(platform: real_platform.RealPlatform, node_id: str, *more: str) -> str:
