@@ -1,21 +1,19 @@
-"""How many files and sockets this process may have open: raised to what its work needs.
+"""How many files and sockets this process may have open.
 
-Many systems start programs with 1,024. Not for: going beyond the hard limit, which only the
-administrator moves (`LimitNOFILE=` of the unit).
+For: programs that hold many connections. What starts a process usually sets a low soft limit, since
+``select`` cannot count beyond 1,024, and leaves the hard one for those who do without it.
+Known limit: the hard limit stays; a unit raises it with ``LimitNOFILE``.
 """
 
+import contextlib
 import resource
 
 
-def allow(number: int) -> bool:
-    """Raises the soft limit to this number, or as far as the hard limit lets; says if it is met."""
+def raise_limit(wanted: int) -> int:
+    """Raise the soft limit to as many as wanted, or to the hard limit; gives what holds now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = number if hard == resource.RLIM_INFINITY else min(number, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted == number
-
-
-def allowed() -> int:
-    """The limit as it stands."""
+    target = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < target:
+        with contextlib.suppress(OSError, ValueError):  # a sandbox may say no
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
