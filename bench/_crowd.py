@@ -1,0 +1,168 @@
+"""Many agents of one Platform in one process, for the session benches: they open, beat and answer.
+
+A process of its own, so that neither its memory nor its CPU is counted. It runs the session's own
+words (`wire_protocol.session`) over real links, without an Agent's files and timers. One JSON
+document a line on standard input (`open`, `beat`, `rest`), one a line back.
+
+Known limit: it shares the machine with the Platform, so openings a second are a floor.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import datetime
+import json
+import pathlib
+import ssl
+import sys
+import time
+from typing import Any
+
+import uvloop
+
+from runtime_kit import descriptors, tls
+from runtime_kit.mux import link as links
+from runtime_kit.mux import transports
+from wire_protocol import health, heartbeats, ids, product, session
+
+IN_FLIGHT = 12  # an address has 16 places for handshakes
+ASK_SECONDS = 60.0
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Crowd:
+    """The agents of this process."""
+
+    host: str
+    port: int
+    address: str
+    leaf_der: bytes
+    trust_key: str
+    nodes: list[dict[str, str]]
+    opened: list[links.Link] = dataclasses.field(default_factory=list)
+    ended: int = 0
+
+    async def open(self, count: int) -> dict[str, Any]:
+        """Opens sessions for the next nodes."""
+        waiting = self.nodes[len(self.opened) : len(self.opened) + count]
+        began = time.perf_counter()
+
+        async def work() -> None:
+            while waiting:
+                self.opened.append(await self._open(waiting.pop()))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(IN_FLIGHT):
+                group.create_task(work())
+        return {"open": len(self.opened), "seconds": time.perf_counter() - began}
+
+    async def beat(self, *, every: float, seconds: float) -> dict[str, Any]:
+        """Lets every session send its heartbeat once in so many seconds, evenly spread."""
+        loop = asyncio.get_running_loop()
+        start, sent, slow = loop.time(), 0, 0.0
+        gap = every / len(self.opened)
+        body = _heartbeat(self.trust_key)
+        going: set[asyncio.Task[None]] = set()
+
+        async def one(link: links.Link) -> None:
+            nonlocal slow
+            began = loop.time()
+            await link.ask(session.Ask.HEARTBEAT, body, timeout_s=ASK_SECONDS)
+            slow = max(slow, loop.time() - began)
+
+        while loop.time() - start < seconds:
+            task = asyncio.create_task(one(self.opened[sent % len(self.opened)]))
+            going.add(task)
+            task.add_done_callback(going.discard)
+            sent += 1
+            await asyncio.sleep(start + sent * gap - loop.time())
+        await asyncio.gather(*going)
+        return {"sent": sent, "seconds": loop.time() - start, "slowest": slow, "ended": self.ended}
+
+    async def _open(self, node: dict[str, str]) -> links.Link:
+        context = tls.trusting_context(leaf_der=self.leaf_der)
+        context.load_cert_chain(node["pem"])
+        reader, writer = await asyncio.open_connection(
+            self.host,
+            self.port,
+            ssl=context,
+            server_hostname=f"{node['pin'].removeprefix('sha256:')[:32]}.node.enlist.internal",
+            local_addr=(self.address, 0),
+            limit=4_096,
+        )
+        node_id = ids.parse_node_id(node["node_id"])
+
+        async def answer(_link: links.Link, _method: str, _body: bytes) -> bytes:
+            return health.AgentHealth(
+                node_id=node_id,
+                agent_id=ids.agent_id_of(node_id),
+                version=product.VERSION,
+                now=datetime.datetime.now(datetime.UTC),
+                trust_keys=(ids.parse_key_id(self.trust_key),),
+            ).to_bytes()
+
+        link = transports.over_streams(reader, writer, peer="the gateway", answer=answer)
+        hello = session.Hello(
+            node_id=node_id,
+            generation=1,
+            epoch=0,
+            version=product.VERSION,
+            instance=node["node_id"],
+            purpose=session.Purpose.SESSION,
+            statement=(0, 0),
+        )
+        said = await link.ask(session.Ask.HELLO, hello.to_bytes(), timeout_s=ASK_SECONDS)
+        confirm = session.Confirm(generation=session.parse_welcome(said).generation)
+        await link.ask(session.Ask.CONFIRM, confirm.to_bytes(), timeout_s=ASK_SECONDS)
+        link.on_end = self._ended
+        return link
+
+    def _ended(self, _link: links.Link, ended: links.Ended) -> None:
+        self.ended += 1
+        print(f"A session ended: {ended}", file=sys.stderr)
+
+
+def _heartbeat(trust_key: str) -> bytes:
+    return heartbeats.Heartbeat(
+        version=product.VERSION,
+        now=datetime.datetime.now(datetime.UTC),
+        uptime_seconds=86_400,
+        load_milli=(120, 340, 560),
+        capacity=heartbeats.Capacity(
+            cpu_count=4, memory_bytes=8_000_000_000, disk_bytes=80_000_000_000
+        ),
+        memory_available_bytes=4_000_000_000,
+        disk_free_bytes=40_000_000_000,
+        trust_keys=(ids.parse_key_id(trust_key),),
+        statement=(0, 1),
+    ).to_bytes()
+
+
+async def _run(crowd: Crowd) -> None:
+    loop = asyncio.get_running_loop()
+    orders = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    while line := await orders.readline():
+        order = json.loads(line)
+        if "open" in order:
+            said = await crowd.open(order["open"])
+        elif "beat" in order:
+            said = await crowd.beat(every=order["every"], seconds=order["beat"])
+        else:
+            await asyncio.sleep(order["rest"])
+            said = {"ended": crowd.ended}
+        print(json.dumps(said), flush=True)
+
+
+def main() -> None:
+    """Reads who is in the crowd from the file named on the command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file", type=pathlib.Path)
+    content = json.loads(parser.parse_args().file.read_text())
+    leaf = ssl.PEM_cert_to_DER_cert(content.pop("leaf_pem"))
+    descriptors.raise_limit(len(content["nodes"]) + 100)
+    uvloop.run(_run(Crowd(leaf_der=leaf, **content)))
+
+
+if __name__ == "__main__":
+    main()
