@@ -10,6 +10,7 @@ import functools
 import os
 import pathlib
 import random
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -139,6 +140,7 @@ async def build(
             clock=clock,
             identity=identity,
             environment=settings.platform.environment,
+            place=f"{socket.gethostname()}:{given.data_dir.resolve()}",
         )
         await trust.start(where.facts())
         mesh = await meshing.build(
@@ -166,6 +168,8 @@ async def build(
             clock=clock,
             chance=random.SystemRandom(),
             lack=mesh.lack,
+            exchanger=asker,
+            environment=settings.platform.environment,
         )
         # What another engine has published may be a switch of the port's key: serve it too.
         tasks |= {

@@ -48,12 +48,16 @@ class Identity(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Whom to ask. Without a certificate the pin must do."""
+    """Whom to ask. Without a certificate the pin must do.
+
+    The next certificate is one that was handed in for renewal: it is believed as the present one.
+    """
 
     node_id: ids.NodeId
     url: str
     pin: pins.Pin
     certificate_pem: str | None = dataclasses.field(default=None, repr=False)
+    next_certificate_pem: str | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +201,20 @@ class Asker:
         certificate_pem = target.certificate_pem or await self._learn(
             target, url=url, timeout_s=timeout_s
         )
+        try:
+            return await self._ask_by(
+                certificate_pem, question=question, url=url, timeout_s=timeout_s
+            )
+        except server_trust.ServerNotTrusted:
+            if target.next_certificate_pem is None:
+                raise
+            return await self._ask_by(
+                target.next_certificate_pem, question=question, url=url, timeout_s=timeout_s
+            )
+
+    async def _ask_by(
+        self, certificate_pem: str, *, question: Question, url: str, timeout_s: float
+    ) -> Answered:
         context = tls.mutual_client_context(
             self._identity.pem_file, server_certificate_pem=certificate_pem
         )

@@ -31,6 +31,7 @@ class Report:
     version: str | None = None
     answered_at: datetime.datetime | None = None
     clock_offset_ms: int | None = None
+    certificate_sha256: str | None = None  # with which it proved its key
 
 
 async def write_change(

@@ -28,6 +28,8 @@ from platform_server.nodes import (
     heartbeats,
     leading,
     liveness,
+    pulses,
+    renewal,
     requirement,
     roster,
     states,
@@ -94,6 +96,8 @@ class Prober:
         clock: clock_kit.Clock,
         chance: random.Random,
         lack: requirement.Requirement = requirement.nothing,
+        exchanger: pulses.Exchanger | None = None,
+        environment: str = "dev",
     ) -> None:
         self._store = store
         self._lack = lack
@@ -105,6 +109,8 @@ class Prober:
         self._watched: dict[ids.NodeId, _Watched] = {}
         self._due: list[tuple[float, int, ids.NodeId]] = []
         self._seen_event = 0
+        self._environment = environment
+        self._pulses = pulses.Pulses(exchanger, clock=clock)
         self._still_there: dict[ids.NodeId, liveness.Report] = {}
         self._learned: dict[str, configured.Learned] = {}
         self._learned_changed = False
@@ -148,6 +154,8 @@ class Prober:
         for start in range(0, len(reports), SEEN_BATCH):
             batch = reports[start : start + SEEN_BATCH]
             await self._write(functools.partial(liveness.write_seen, reports=batch))
+        for news in self._pulses.take():
+            await self._write(functools.partial(heartbeats.write, news=news))
         if self._learned_changed:
             self._learned_changed = False
             learned = dict(self._learned)
@@ -169,6 +177,7 @@ class Prober:
         self._watched.clear()
         self._due.clear()
         self._still_there.clear()
+        self._pulses.forget()
 
     async def _take_up(self) -> None:
         forgotten = 0
@@ -207,6 +216,7 @@ class Prober:
         self._seen_event = followed.seen
         for node_id in followed.gone:
             self._watched.pop(node_id, None)
+            self._pulses.forget(node_id)
         for entry in followed.changed:
             self._watch(entry, within=0.0)
 
@@ -246,7 +256,10 @@ class Prober:
 
     async def _ask(self, watched: _Watched) -> None:
         try:
-            report = await self._question(watched.entry)
+            report = await self._question(watched)
+            fresh = watched.entry.next_certificate_sha256
+            if fresh is not None and report.certificate_sha256 == fresh:
+                report = await self._promote(watched, report=report)
             await self._take(watched, report=report)
         except (contract.StoreError, leases.LeaseLost) as fault:
             _LOG.warning("A probe's news was not written", extra={"reason": str(fault)})
@@ -256,22 +269,45 @@ class Prober:
             if self._watched.get(node_id) is watched:
                 self._schedule(node_id, after=self._pause(watched))
 
-    async def _question(self, entry: roster.Entry) -> liveness.Report:
+    async def _promote(self, watched: _Watched, *, report: liveness.Report) -> liveness.Report:
+        """The node has answered with its next certificate: that is the one from now on."""
+        work = functools.partial(
+            renewal.promote,
+            node_id=report.node_id,
+            certificate_sha256=str(report.certificate_sha256),
+            environment=self._environment,
+            now=self._clock.now(),
+        )
+        pin = await self._write(work)
+        watched.entry = dataclasses.replace(watched.entry, next_certificate_sha256=None)
+        return report if pin is None else dataclasses.replace(report, pin=pin)
+
+    async def _question(self, watched: _Watched) -> liveness.Report:
+        entry = watched.entry
         try:
+            if (
+                watched.state is states.State.READY
+                and not entry.is_configured
+                and self._pulses.is_due(entry.target.node_id)
+            ):
+                told = await self._pulses.ask(entry, timeout_s=self._pace.timeout_seconds)
+                if told is not None:
+                    lack = self._lack(entry.target.node_id)
+                    return told if lack is None else _missed(entry, reason=lack)
             heard = await self._asker.ask(
                 entry.target, timeout_s=self._pace.timeout_seconds, trusted=entry.is_configured
             )
         except asking.NoAnswer as fault:
-            return _report(entry, event=states.Event.MISS, reason=fault.reason)
+            return _missed(entry, reason=fault.reason)
         if not heard.is_from(entry.target.node_id):
-            return _report(entry, event=states.Event.CONFLICT, reason="answers-as-another-node")
+            return _missed(entry, reason="answers-as-another-node", event=states.Event.CONFLICT)
         if not heard.health.trust_keys:
             # A join holds the port and answers for the Agent to come, before it has any trust
             # key; whoever holds none could verify no work, so that is not the node being ready.
-            return _report(entry, event=states.Event.MISS, reason="joining")
+            return _missed(entry, reason="joining")
         lack = None if entry.is_configured else self._lack(entry.target.node_id)
         if lack is not None:
-            return _report(entry, event=states.Event.MISS, reason=lack)
+            return _missed(entry, reason=lack)
         return liveness.Report(
             node_id=entry.target.node_id,
             pin=entry.target.pin,
@@ -279,6 +315,7 @@ class Prober:
             version=heartbeats.well_formed(heard.health.version),
             answered_at=heard.at,
             clock_offset_ms=heard.clock_offset_ms,
+            certificate_sha256=heard.certificate_sha256,
         )
 
     async def _take(self, watched: _Watched, *, report: liveness.Report) -> None:
@@ -347,6 +384,8 @@ class Prober:
         return interval * self._chance.uniform(0.5, 1.5)
 
 
-def _report(entry: roster.Entry, *, event: states.Event, reason: str) -> liveness.Report:
+def _missed(
+    entry: roster.Entry, *, reason: str, event: states.Event = states.Event.MISS
+) -> liveness.Report:
     target = entry.target
     return liveness.Report(node_id=target.node_id, pin=target.pin, event=event, reason=reason)

@@ -10,14 +10,17 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from platform_server.nodes import asking, configured, states
+from platform_server.nodes import asking, configured, renewal, states
 from platform_server.store import contract
 from runtime_kit import clock
 from wire_protocol import ids, pins
 
 _PAGE: Final = 1000
 _EVENTS: Final = 500
-_COLUMNS: Final = "node_id, url, pin, certificate_pem, state, enrolled_at, infra"
+_COLUMNS: Final = (
+    "node_id, url, pin, certificate_pem, next_certificate_pem, next_certificate_sha256, state, "
+    "enrolled_at, infra"
+)
 _WHERE: Final = "url IS NOT NULL AND state <> 'removed'"
 
 
@@ -30,6 +33,7 @@ class Entry:
     enrolled_at: datetime.datetime | None
     infra: str
     is_configured: bool = False
+    next_certificate_sha256: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,9 @@ _CHANGES: Final = frozenset(
         "node.unreachable",
         "node.removed",
         "node.allowed",
+        renewal.BEGUN,
+        renewal.RENEWED,
+        renewal.REKEYED,
     }
 )
 
@@ -127,8 +134,10 @@ def _of_row(row: contract.Row) -> Entry:
             url=row["url"],
             pin=pins.Pin(row["pin"]),
             certificate_pem=row["certificate_pem"],
+            next_certificate_pem=row["next_certificate_pem"],
         ),
         state=states.State(row["state"]),
         enrolled_at=clock.from_micros(row["enrolled_at"]),
         infra=row["infra"],
+        next_certificate_sha256=row["next_certificate_sha256"],
     )
