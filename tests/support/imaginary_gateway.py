@@ -150,13 +150,17 @@ class ImaginaryGateway:
         ]
 
     def _opened(self, link: links.Link, proof: tls_wire.Proof) -> None:
-        for node in self.nodes.values():
-            for one in node.certificates():
-                if _der(one) == proof.leaf_der:
-                    link.owner = Peer(node=node, der=proof.leaf_der)
-                    link.answer = self._answer
-                    return
-        link.close(reason="unknown")
+        if not self.take(link, der=proof.leaf_der):
+            link.close(reason="unknown")
+
+    def take(self, link: links.Link, *, der: bytes) -> bool:
+        """A link on which that certificate was proved; whether it is a node's."""
+        for node in self.nodes.values() if not self.knows_nobody else ():
+            if der in map(_der, node.certificates()):
+                link.owner = Peer(node=node, der=der)
+                link.answer = self._answer
+                return True
+        return False
 
     async def _answer(self, link: links.Link, method: str, body: bytes) -> bytes:
         peer = link.owner
