@@ -14,7 +14,7 @@ from typing import Final
 from platform_server.nodes import leading
 from platform_server.sealing import envelope
 from platform_server.store import contract
-from platform_server.trust import answers, client_certificate, keys, rotation, statements
+from platform_server.trust import addresses, answers, client_certificate, keys, rotation, statements
 from runtime_kit import clock as clock_kit
 from wire_protocol import statements as wire_statements
 
@@ -45,13 +45,16 @@ class Authority:
         clock: clock_kit.Clock,
         identity: client_certificate.ClientIdentity,
         environment: str,
+        place: str = "here",
     ) -> None:
         self._store = store
         self._keyring = keyring
         self._clock = clock
         self._identity = identity
         self._environment = environment
+        self._place = place
         self._held: _Held | None = None
+        self._own: statements.Facts | None = None
 
     @property
     def answers(self) -> answers.Answers:
@@ -87,15 +90,21 @@ class Authority:
         await self.publish(facts)
 
     async def publish(self, facts: statements.Facts | None) -> None:
-        """Runs what rotation asks for and publishes these facts; None keeps the present ones."""
+        """Runs what rotation asks for and publishes these facts; None keeps the present ones.
+
+        Of the addresses, those of other engines stay beside this one's.
+        """
+        now = self._clock.now()
+        self._own = facts or self._own
 
         async def work(tx: contract.Tx) -> _Held:
+            await tx.lock(statements.LOCK)
             await rotation.advance(
                 tx,
                 keyring=self._keyring,
-                facts=facts,
+                facts=await self._joined(tx, own=facts, now=now),
                 environment=self._environment,
-                now=self._clock.now(),
+                now=now,
             )
             return await self._load(tx)
 
@@ -123,11 +132,15 @@ class Authority:
         """
         lease = leading.Leading(self._store, name=LEASE, clock=self._clock)
         due = self._clock.now()
+        stands = due + addresses.EVERY
         while True:
             await self._clock.sleep(FOLLOW_SECONDS)
             try:
                 changed = await self.follow()
                 now = self._clock.now()
+                if now >= stands:
+                    await self._stand(now)
+                    stands = now + addresses.EVERY
                 if now >= due and await lease.holds():
                     before = self.published.statement.number
                     await self.publish(None)
@@ -137,6 +150,28 @@ class Authority:
                     await on_change()
             except contract.StoreError as fault:
                 _LOG.warning("Trust could not be refreshed", extra={"reason": str(fault)})
+
+    async def _joined(
+        self, tx: contract.Tx, *, own: statements.Facts | None, now: datetime.datetime
+    ) -> statements.Facts | None:
+        found = await statements.find_published(tx)
+        present = None if found is None else found.facts
+        if own is not None:
+            return await addresses.join(tx, place=self._place, own=own, now=now, present=present)
+        if present is not None:
+            return await addresses.without_old(tx, facts=present, now=now)
+        return None
+
+    async def _stand(self, now: datetime.datetime) -> None:
+        """This engine's addresses stand; after a day's sleep they have to be published again."""
+        own = self._own
+        if own is None:
+            return
+        known = await self._store.transact(
+            lambda tx: addresses.stand(tx, place=self._place, now=now)
+        )
+        if known < len(own.gateway_urls):
+            await self.publish(own)
 
     def _next_look(self, now: datetime.datetime) -> datetime.datetime:
         ahead = rotation.plan(self.published.statement.trust_keys, now=now).look_again_at

@@ -54,6 +54,16 @@ CREATE TABLE identity_conflicts (
     PRIMARY KEY (node_id, address)
 ) {strict};
 
+-- The addresses that each engine has published; `place` is where an engine runs, whatever its run.
+CREATE TABLE published_addresses (
+    place   TEXT NOT NULL,
+    purpose TEXT NOT NULL CHECK (purpose IN ('enrollment', 'gateway')),
+    url     TEXT NOT NULL,
+    rank    {int} NOT NULL,
+    seen_at {int} NOT NULL,
+    PRIMARY KEY (place, purpose, url)
+) {strict};
+
 -- Signed orders, kept until the node has answered or their time is over.
 CREATE TABLE orders (
     order_id   TEXT NOT NULL PRIMARY KEY,
