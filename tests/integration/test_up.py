@@ -10,7 +10,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import httpx
 import pytest
+
+from tests.support import real_platform
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = pathlib.Path(sys.prefix)
@@ -56,6 +59,20 @@ def said(home: pathlib.Path) -> dict[str, object]:
     return document
 
 
+def ready(told: str) -> set[str]:
+    """The nodes that the table shows as ready."""
+    rows = [line.split() for line in told.splitlines()]
+    return {row[0] for row in rows if len(row) > 1 and row[1] == "ready"}
+
+
+def connectivity(home: pathlib.Path) -> dict[str, str]:
+    """How each node is connected, by node id."""
+    shown = real_platform.run_enlist(
+        *("--data-dir", str(home / ".enlist"), "nodes", "list", "-o", "json")
+    )
+    return {node["node_id"]: node["connectivity"] for node in json.loads(shown)["nodes"]}
+
+
 def running(home: pathlib.Path) -> list[int]:
     """The processes whose command line or folder is this checkout."""
     found = []
@@ -72,8 +89,8 @@ def running(home: pathlib.Path) -> list[int]:
 
 def test_up_comes_up_goes_down_and_comes_up_again_over_what_is_there(folder: pathlib.Path) -> None:
     first = up(folder, "--detach")
-    assert "worker-1" in first
-    assert "ready" in first
+    assert ready(first) == {"worker-1", "worker-2"}
+    assert str(said(folder)["gateway"]) in first
     assert str(said(folder)["api"]) in first
     assert "ent_" not in first
     assert "enj_" not in first
@@ -84,11 +101,14 @@ def test_up_comes_up_goes_down_and_comes_up_again_over_what_is_there(folder: pat
 
     again = up(folder, "--detach")
     assert "This machine is worker-1 already" in again
+    assert "This machine is worker-2 already" in again
+    assert ready(again) == {"worker-1", "worker-2"}
+    assert connectivity(folder) == {"worker-1": "listen", "worker-2": "dial-out"}
 
 
 def test_up_takes_other_ports_where_the_usual_ones_are_busy(folder: pathlib.Path) -> None:
     held = []
-    for port in (8440, 8443, 8444):
+    for port in (8440, 8443, 8444, 8445):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -105,15 +125,42 @@ def test_up_takes_other_ports_where_the_usual_ones_are_busy(folder: pathlib.Path
     assert "since 8440 is taken" in told
     assert "since 8443 is taken" in told
     assert "since 8444 is taken" in told
+    assert "since 8445 is taken" in told
     assert not str(said(folder)["api"]).endswith(":8440")
 
 
-@pytest.mark.parametrize("half", [".enlist", ".enlist-worker-1"], ids=["Platform", "machine"])
-def test_up_joins_anew_where_one_half_is_gone(folder: pathlib.Path, half: str) -> None:
+@pytest.mark.parametrize(
+    ("half", "joined"),
+    [
+        (".enlist", {"worker-1", "worker-2"}),
+        (".enlist-worker-1", {"worker-1"}),
+        (".enlist-worker-2", {"worker-2"}),
+    ],
+    ids=["the Platform", "the node that listens", "the node that dials out"],
+)
+def test_up_joins_anew_where_one_part_is_gone(
+    folder: pathlib.Path, half: str, joined: set[str]
+) -> None:
     up(folder, "--detach")
     up(folder, "--down")
     shutil.rmtree(folder / half)
-    assert "Joining this machine as worker-1" in up(folder, "--detach")
+    told = up(folder, "--detach")
+    assert {name for name in ("worker-1", "worker-2") if f"machine as {name}" in told} == joined
+    assert ready(told) == {"worker-1", "worker-2"}
+
+
+def test_a_node_that_dials_out_finds_a_gateway_that_has_moved_meanwhile(
+    folder: pathlib.Path,
+) -> None:
+    up(folder, "--detach")
+    up(folder, "--down")
+    port = httpx.URL(str(said(folder)["gateway"])).port
+    assert port is not None
+    with socket.create_server(("127.0.0.1", port)):
+        told = up(folder, "--detach")
+    assert "This machine is worker-2 already" in told
+    assert ready(told) == {"worker-1", "worker-2"}
+    assert httpx.URL(str(said(folder)["gateway"])).port != port
 
 
 @pytest.mark.parametrize(
@@ -139,7 +186,7 @@ def test_up_in_the_foreground_leaves_nothing_behind_when_stopped(
             lines.append(line)
             if "Ctrl-C" in line:
                 break
-        assert any("worker-1" in line and "ready" in line for line in lines), lines
+        assert ready("".join(lines)) == {"worker-1", "worker-2"}, lines
         if whole_group:
             os.killpg(script.pid, number)
         else:
