@@ -63,15 +63,18 @@ async def admit(
     for address in (*wanted, *addressing.draw(network, chance=chance)):
         if await _take(tx, node_id=node_id, public_key=public_key, address=address, now=now):
             return _fresh(node_id, public_key=public_key, address=address)
-    rows = await tx.fetch_all(
-        "SELECT address FROM mesh_members ORDER BY address LIMIT ?", addressing.MOST_SCANNED
-    )
-    free = addressing.find_free(network, taken={str(row["address"]) for row in rows})
-    if free is None or not await _take(
-        tx, node_id=node_id, public_key=public_key, address=free, now=now
-    ):
-        return mesh.NETWORK_FULL
-    return _fresh(node_id, public_key=public_key, address=free)
+    # nearly full, or much drawn at this moment: one at a time looks for what is free
+    await tx.lock("mesh-scan")
+    for _ in range(addressing.DRAWS):
+        rows = await tx.fetch_all(
+            "SELECT address FROM mesh_members ORDER BY address LIMIT ?", addressing.MOST_SCANNED
+        )
+        free = addressing.find_free(network, taken={str(row["address"]) for row in rows})
+        if free is None:
+            break
+        if await _take(tx, node_id=node_id, public_key=public_key, address=free, now=now):
+            return _fresh(node_id, public_key=public_key, address=free)
+    return mesh.NETWORK_FULL
 
 
 async def leave(tx: contract.Tx, *, node_id: ids.NodeId) -> bool:
