@@ -127,14 +127,19 @@ class Connecting:
         return await self._each(session.Purpose.ERRAND, by=by)
 
     async def _each(self, purpose: session.Purpose, *, by: str | None) -> Opened:
-        """Tries one address after the other, the one that worked last before all others."""
+        """Tries one address after the other: the one that worked last, then the rest by chance.
+
+        So the engines of a Platform share the machines, and not all wait for the same dead one.
+        """
         known = self.known()
         if by is not None:
             proofs = tuple(proof for proof in known.proofs if proof.name == by)
             if not proofs:
                 raise NotOpened(f"There is no {by} certificate.", obstacle=Obstacle.STANDING)
             known = dataclasses.replace(known, proofs=proofs)
-        urls = sorted(known.gateway.urls, key=lambda url: url != self._last_good)
+        urls = list(known.gateway.urls)
+        self._around.chance.shuffle(urls)
+        urls.sort(key=lambda url: url != self._last_good)
         faults: list[NotOpened] = []
         for url in urls:
             try:
