@@ -85,6 +85,7 @@ class ImaginaryGateway:
         self.clock: clock_kit.Clock = clock_kit.SystemClock()
         self.refused_handshakes = 0
         self._acceptor: tls_server.Acceptor | None = None
+        self._listening: socket.socket | None = None
 
     @property
     def url(self) -> str:
@@ -271,29 +272,62 @@ class ImaginaryGateway:
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator["ImaginaryGateway"]:
-        """Listens on loopback inside the block, on the port it had before if it had one."""
+        """Listens on a free port of loopback inside the block."""
+        self.start()
+        try:
+            yield self
+        finally:
+            await self.stop()
+
+    @contextlib.asynccontextmanager
+    async def moved_to(self, host: str) -> AsyncIterator[None]:
+        """The same gateway at another address, the same port, inside the block."""
+        await self.stop()
+        self.start(host=host)
+        try:
+            yield
+        finally:
+            await self.stop()
+
+    @contextlib.asynccontextmanager
+    async def with_another_key(self) -> AsyncIterator[None]:
+        """The same gateway with another key inside the block."""
+        await self.stop()
+        self.identity = certificates.issue()
+        self.start()
+        try:
+            yield
+        finally:
+            await self.stop()
+
+    def start(self, *, host: str = "127.0.0.1") -> None:
+        """Listens, on the port it had before if it had one."""
         pem = self.identity.write(self.platform.folder / f"gateway-{id(self.identity)}.pem")
         context = contexts.without_anchors(pem)
-        with socket.create_server(("127.0.0.1", self.port)) as listening:
-            self.port = listening.getsockname()[1]
+        self._listening = socket.create_server((host, self.port))
+        self.port = self._listening.getsockname()[1]
 
-            def failed(_error: Exception, _address: str) -> None:
-                self.refused_handshakes += 1
+        def failed(_error: Exception, _address: str) -> None:
+            self.refused_handshakes += 1
 
-            self._acceptor = tls_server.accept_tls(
-                listening,
-                default=lambda: context,
-                anchors_for=self._anchors_for,
-                opened=self._opened,
-                handshake_failed=failed,
-            )
-            try:
-                yield self
-            finally:
-                self._acceptor.stop()
-                for link in list(self._acceptor.links):
-                    link.close(reason="the gateway ends")
-                await self._acceptor.finish(timeout_s=1)
+        self._acceptor = tls_server.accept_tls(
+            self._listening,
+            default=lambda: context,
+            anchors_for=self._anchors_for,
+            opened=self._opened,
+            handshake_failed=failed,
+        )
+
+    async def stop(self) -> None:
+        """Ends at once; may be repeated."""
+        if self._acceptor is None or self._listening is None:
+            return
+        self._acceptor.stop()
+        for link in list(self._acceptor.links):
+            link.close(reason="the gateway ends")
+        await self._acceptor.finish(timeout_s=1)
+        self._listening.close()
+        self._acceptor = self._listening = None
 
 
 def _der(certificate: x509.Certificate) -> bytes:
