@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from runtime_kit import secret
 from runtime_kit.wireguard import backends, config, device, keys, programs
 from tests.support import mesh_hosts, waits
+from wire_protocol import mesh
 
 NETWORK = ipaddress.ip_network("fd98:0:0:1::/64")
 HUB, ONE = NETWORK[1], NETWORK[0x11]
@@ -188,3 +190,12 @@ async def test_the_private_key_stands_in_no_argument_and_no_printed_form(
     assert key not in repr(hub.wanted)
     assert key not in repr(await at_hub.look())
     assert key not in repr(at_hub)
+
+
+async def test_keys_are_what_wg_itself_makes() -> None:
+    mesh_hosts.require_wireguard()
+    theirs = (await programs.run("wg", "genkey")).decode().strip()
+    for private in (keys.new_private_key(), secret.Secret(theirs)):
+        by_wg = await programs.run("wg", "pubkey", stdin=private.reveal().encode())
+        public = keys.public_key_of(private)
+        assert public == by_wg.decode().strip() == mesh.parse_public_key(public)
