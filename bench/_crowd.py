@@ -2,7 +2,7 @@
 
 A process of its own, so that neither its memory nor its CPU is counted. It runs the session's own
 words (`wire_protocol.session`) over real links, without an Agent's files and timers. One JSON
-document a line on standard input (`open`, `beat`, `rest`), one a line back.
+document a line on standard input (`open`, `rest`, `quiet`), one a line back.
 
 Known limit: it shares the machine with the Platform, so openings a second are a floor.
 """
@@ -20,12 +20,13 @@ from typing import Any
 
 import uvloop
 
-from runtime_kit import descriptors, tls
+from runtime_kit import descriptors, failures, tls
 from runtime_kit.mux import link as links
 from runtime_kit.mux import transports
 from wire_protocol import health, heartbeats, ids, product, session
 
 IN_FLIGHT = 12  # an address has 16 places for handshakes
+EVERY_SECONDS = 30.0
 ASK_SECONDS = 60.0
 
 
@@ -41,6 +42,9 @@ class Crowd:
     nodes: list[dict[str, str]]
     opened: list[links.Link] = dataclasses.field(default_factory=list)
     ended: int = 0
+    sent: int = 0
+    slowest: float = 0.0
+    quiet: bool = False
 
     async def open(self, count: int) -> dict[str, Any]:
         """Opens sessions for the next nodes."""
@@ -56,28 +60,45 @@ class Crowd:
                 group.create_task(work())
         return {"open": len(self.opened), "seconds": time.perf_counter() - began}
 
-    async def beat(self, *, every: float, seconds: float) -> dict[str, Any]:
-        """Lets every session send its heartbeat once in so many seconds, evenly spread."""
+    async def beat(self) -> None:
+        """Lets every open session send its heartbeat once in 30 s, evenly spread. For ever."""
         loop = asyncio.get_running_loop()
-        start, sent, slow = loop.time(), 0, 0.0
-        gap = every / len(self.opened)
         body = _heartbeat(self.trust_key)
         going: set[asyncio.Task[None]] = set()
+        turn = 0
+        due = loop.time()
+        while True:
+            if self.quiet or not self.opened:
+                due = loop.time()
+            else:
+                turn = (turn + 1) % len(self.opened)
+                task = asyncio.create_task(self._beat(self.opened[turn], body))
+                going.add(task)
+                task.add_done_callback(going.discard)
+            due += EVERY_SECONDS / max(len(self.opened), 300)
+            await asyncio.sleep(due - loop.time())
 
-        async def one(link: links.Link) -> None:
-            nonlocal slow
-            began = loop.time()
+    async def rest(self, seconds: float) -> dict[str, Any]:
+        """Only heartbeats for so many seconds; says what became of them."""
+        before, self.slowest = self.sent, 0.0
+        began = time.perf_counter()
+        await asyncio.sleep(seconds)
+        return {
+            "sent": self.sent - before,
+            "seconds": time.perf_counter() - began,
+            "slowest": self.slowest,
+            "ended": self.ended,
+        }
+
+    async def _beat(self, link: links.Link, body: bytes) -> None:
+        began = time.perf_counter()
+        try:
             await link.ask(session.Ask.HEARTBEAT, body, timeout_s=ASK_SECONDS)
-            slow = max(slow, loop.time() - began)
-
-        while loop.time() - start < seconds:
-            task = asyncio.create_task(one(self.opened[sent % len(self.opened)]))
-            going.add(task)
-            task.add_done_callback(going.discard)
-            sent += 1
-            await asyncio.sleep(start + sent * gap - loop.time())
-        await asyncio.gather(*going)
-        return {"sent": sent, "seconds": loop.time() - start, "slowest": slow, "ended": self.ended}
+        except failures.NetworkFailure as error:
+            print(f"A heartbeat failed: {error}", file=sys.stderr)
+            return
+        self.sent += 1
+        self.slowest = max(self.slowest, time.perf_counter() - began)
 
     async def _open(self, node: dict[str, str]) -> links.Link:
         context = tls.trusting_context(leaf_der=self.leaf_der)
@@ -142,16 +163,17 @@ async def _run(crowd: Crowd) -> None:
     loop = asyncio.get_running_loop()
     orders = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    beating = asyncio.create_task(crowd.beat(), name="heartbeats")
     while line := await orders.readline():
         order = json.loads(line)
         if "open" in order:
             said = await crowd.open(order["open"])
-        elif "beat" in order:
-            said = await crowd.beat(every=order["every"], seconds=order["beat"])
         else:
-            await asyncio.sleep(order["rest"])
-            said = {"ended": crowd.ended}
+            crowd.quiet = "quiet" in order
+            said = await crowd.rest(order.get("quiet") or order["rest"])
+            crowd.quiet = False
         print(json.dumps(said), flush=True)
+    beating.cancel()
 
 
 def main() -> None:
