@@ -30,7 +30,7 @@ from typing import ClassVar
 
 import aiohappyeyeballs
 
-from runtime_kit import failures
+from runtime_kit import failures, small_packets
 
 _FALLBACK_DELAY_S = 0.25  # RFC 8305 section 8: the recommended Connection Attempt Delay
 _MAX_ADDRESSES = 16  # a name with more is a mistake or an attack
@@ -194,12 +194,22 @@ async def _connect(host: str, *, port: int) -> socket.socket:
     infos = await _resolve(host, port=port)
     try:
         sock = await aiohappyeyeballs.start_connection(
-            infos[:_MAX_ADDRESSES], happy_eyeballs_delay=_FALLBACK_DELAY_S, interleave=1
+            infos[:_MAX_ADDRESSES],
+            happy_eyeballs_delay=_FALLBACK_DELAY_S,
+            interleave=1,
+            socket_factory=_small_packets,
         )
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
         raise DialFailed(f"Could not connect to {_authority(host, port=port)}: {reason}") from error
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def _small_packets(info: aiohappyeyeballs.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = info
+    sock = socket.socket(family, kind, protocol)
+    small_packets.ensure(sock)
     return sock
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from platform_server.app import failures
+from runtime_kit import small_packets
 from wire_protocol import problems
 
 BACKLOG: Final = 1024
@@ -155,6 +156,7 @@ def _bind_one(address: str, *, port: int, asked: Asked, skip_missing: bool) -> s
         raise
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        small_packets.ensure(one)
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         one.bind((address, port))

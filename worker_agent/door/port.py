@@ -10,7 +10,7 @@ import errno
 import socket
 import ssl
 
-from runtime_kit import pinned_handshake
+from runtime_kit import pinned_handshake, small_packets
 from wire_protocol import pins
 
 _ASK_SECONDS = 3.0  # a local TLS handshake takes milliseconds
@@ -32,6 +32,7 @@ def hold(port: int) -> list[socket.socket] | None:
                 raise
             undo.callback(listener.close)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            small_packets.ensure(listener)
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:
