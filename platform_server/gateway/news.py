@@ -19,7 +19,7 @@ from wire_protocol import heartbeats as wire
 from wire_protocol import ids, strict_json
 
 _LOG = logging.getLogger(__name__)
-FLUSH_AFTER_SECONDS: Final = 10.0
+FLUSH_AFTER_SECONDS: Final = 5.0
 
 
 class News:

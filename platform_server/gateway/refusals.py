@@ -44,9 +44,8 @@ def conflict(
     return of(
         session.Refusal.GENERATION_CONFLICT,
         f"{runs} This machine, at {address}, uses a copy of its identity (first seen "
-        f"{times.to_rfc3339(first_at)}). Give this machine an identity of its own: remove its "
-        "data directory and join it with a token of another node id. If this one is the true "
-        f"{node_id}: enlist nodes enroll-token {node_id} --replace, and join again here.",
+        f"{times.to_rfc3339(first_at)}). If this one is the true {node_id}: enlist nodes "
+        f"enroll-token {node_id} --replace, and join again here.",
     )
 
 
