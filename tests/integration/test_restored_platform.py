@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support import backups, machine, real_platform
+from tests.support import backups, machine, operators, real_platform
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -24,8 +24,10 @@ class Rig:
     folder: pathlib.Path
     new_url: Callable[[], str | None]
     port: int
+    gateway_port: int
     pair: backups.Pair
     numbers: Iterator[int] = dataclasses.field(default_factory=lambda: iter(range(100)))
+    started: list[real_platform.RealPlatform] = dataclasses.field(default_factory=list)
 
     @property
     def file(self) -> pathlib.Path:
@@ -35,7 +37,14 @@ class Rig:
         return self.folder / f"platform-{next(self.numbers)}", self.new_url()
 
     def start(self, place: tuple[pathlib.Path, str | None]) -> real_platform.RealPlatform:
-        return real_platform.start(place[0], database_url=place[1], enrollment_port=self.port)
+        started = real_platform.start(
+            place[0],
+            *("--gateway-port", str(self.gateway_port)),
+            database_url=place[1],
+            enrollment_port=self.port,
+        )
+        self.started.append(started)
+        return started
 
     def back_up(self, platform: real_platform.RealPlatform) -> None:
         platform.enlist("backup", "create", str(self.file), "--recipient", self.pair.recipient)
@@ -55,16 +64,21 @@ class Rig:
 
 
 @pytest.fixture
-def rig(store_kind: str, tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Rig:
+def rig(store_kind: str, tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[Rig]:
     def nothing() -> str | None:
         return None
 
-    return Rig(
+    made = Rig(
         folder=tmp_path,
         new_url=nothing if store_kind == "sqlite" else request.getfixturevalue("new_database"),
         port=machine.free_port(),
+        gateway_port=machine.free_port(),
         pair=backups.new_pair(),
     )
+    yield made
+    for platform in made.started:  # those of a test that failed
+        if platform.process.poll() is None:
+            platform.stop()
 
 
 def test_machines_come_back_by_themselves_and_what_was_used_stays_used(rig: Rig) -> None:
@@ -182,3 +196,50 @@ def test_a_platform_at_another_address_tells_it_in_its_statement(rig: Rig) -> No
         platform.stop()
     assert shown["enrollment_url"].endswith(f":{rig.port}")
     assert held["trust"]["epoch"] == shown["epoch"]
+
+
+def test_nodes_that_dial_out_come_back_with_generations_that_ran_ahead(rig: Rig) -> None:
+    first, late = rig.machine("first"), rig.machine("late")
+    place = rig.place()
+    platform = rig.start(place)
+    _join_dialling_out(first, machine.issue(platform, "old-1"))
+    with first.agent():
+        machine.wait_for_state(platform, "old-1", "ready")
+        rig.back_up(platform)
+        kept = machine.node(platform, "old-1")["generation"]
+    _join_dialling_out(late, machine.issue(platform, "late-1"))
+    for more in (1, 2, 3):  # each session raises it, which the backup knows nothing of
+        with first.agent():
+            _wait_for_generation(platform, kept + more)
+    with first.agent(), late.agent():
+        machine.wait_for_state(platform, "late-1", "ready")
+        ahead = _wait_for_generation(platform, kept + 4)
+        real_platform.kill_group(platform.process)
+        shutil.rmtree(place[0])
+        elsewhere = rig.place()
+        rig.restore(elsewhere)
+        platform = rig.start(elsewhere)
+        try:
+            after = machine.wait_for_state(platform, "old-1", "ready", seconds=90)
+            assert after["generation"] > ahead
+            _join_dialling_out(late, machine.issue(platform, "late-1"))
+            machine.wait_for_state(platform, "late-1", "ready", seconds=90)
+        finally:
+            platform.stop()
+
+
+def _wait_for_generation(platform: real_platform.RealPlatform, least: int) -> int:
+    """The generation of the node once it has risen so far, and the node is ready."""
+
+    def generation() -> int:
+        shown = machine.node(platform, "old-1")
+        return int(shown["generation"]) if shown["state"] == "ready" else 0
+
+    operators.wait_until(lambda: generation() >= least, what=f"generation {least} is confirmed")
+    return generation()
+
+
+def _join_dialling_out(worker: machine.Machine, token: str) -> None:
+    real_platform.run_enlist(
+        *("--data-dir", str(worker.data_dir), "worker", "join", "-"), stdin=token
+    )
