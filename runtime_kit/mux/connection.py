@@ -8,9 +8,11 @@ API::
     for event in core.receive(data): …   # raises frames.Malformed: end the link
 
 For: what may follow what, credit, fairness and limits. Each side opens streams of its own parity
-(the one that dialled: odd) with rising numbers. What is small goes first: frames that control come
-before all bodies, and bodies take turns, one frame each, a new one first. A stream has at most
-``WINDOW_BYTES`` under way, so whatever lies between the two ends never holds more of one body.
+(the one that dialled: odd) with rising numbers. What is small goes first: frames that control, and
+bodies of ``SMALL_BYTES``, come before all others, and those take turns, one frame each, a new one
+first. A stream has at most ``WINDOW_BYTES`` under way, so whatever lies between the two ends never
+holds more of one body. A small question that comes in one piece, as a heartbeat does, is read and
+answered in one step each.
 Not for: tasks, time, sockets (``link``).
 Known limit: a body is whole in memory at both ends.
 """
@@ -21,6 +23,7 @@ from collections.abc import Iterator
 from runtime_kit.mux import frames
 
 WINDOW_BYTES = 65_536
+SMALL_BYTES = 4_096
 
 _OF_LINK = (frames.Kind.PING, frames.Kind.PONG, frames.Kind.GOAWAY)
 _OF_STREAMS = (frames.Kind.DATA, frames.Kind.END, frames.Kind.RESET, frames.Kind.CREDIT)
@@ -134,6 +137,7 @@ class Connection:
     """One end of a link."""
 
     __slots__ = (
+        "_arriving",
         "_buffered",
         "_control",
         "_fresh",
@@ -156,6 +160,7 @@ class Connection:
         self._turns: list[int] = []  # streams with bytes to send and credit for them
         self._fresh = 0  # so many at the head of it have not had a turn yet
         self._rest = b""
+        self._arriving = 0  # so many questions of the other side are not complete
         self._buffered = 0
         self._owed = 0
         self._gone = False
@@ -170,6 +175,8 @@ class Connection:
     @property
     def incomplete(self) -> list[int]:
         """Questions of the other side that have begun and not ended."""
+        if not self._arriving:
+            return []
         return [
             number
             for number, stream in self._streams.items()
@@ -189,8 +196,12 @@ class Connection:
         self._last_ours += 2
         number = self._last_ours
         self._streams[number] = _Stream(method=method, most=most)
-        self._control.append(frames.frame(frames.Kind.OPEN, stream=number, payload=payload))
-        self._send_body(number, body)
+        opening = frames.frame(frames.Kind.OPEN, stream=number, payload=payload)
+        if len(body) <= SMALL_BYTES:
+            self._control.append(opening + frames.whole_body(body, stream=number))
+        else:
+            self._control.append(opening)
+            self._send_body(number, body)
         return number
 
     def answer(self, stream: int, body: bytes) -> None:
@@ -200,6 +211,9 @@ class Connection:
             return
         if found.cancelled:
             self._drop(stream)
+        elif len(body) <= SMALL_BYTES:
+            self._drop(stream)
+            self._control.append(frames.whole_body(body, stream=stream))
         elif found.out is None:
             self._send_body(stream, body)
 
@@ -220,6 +234,7 @@ class Connection:
     def goaway(self, reason: str, *, retry_after_s: float | None) -> None:
         """The last that is sent: drops every stream."""
         self._streams.clear()
+        self._arriving = self._buffered = 0
         self._turns.clear()
         self._fresh = 0
         payload = frames.goaway(reason, retry_after_s=retry_after_s)
@@ -229,12 +244,11 @@ class Connection:
         """About that many bytes to send now, by whole frames; empty when there is nothing."""
         if not self._control and not self._turns:
             return b""
-        out: list[bytes] = []
-        size = 0
-        if self._control:
-            out, self._control = self._control, []
-            self._owed = 0
-            size = sum(map(len, out))
+        out, self._control = self._control, []
+        self._owed = 0
+        if not self._turns:
+            return out[0] if len(out) == 1 else b"".join(out)
+        size = sum(map(len, out))
         while self._turns and size < most:
             number = self._turns.pop(0)
             self._fresh = max(0, self._fresh - 1)
@@ -259,13 +273,22 @@ class Connection:
             length, kind, stream = frames.read_header(data, at=at)
             if length > frames.MAX_PAYLOAD:
                 raise frames.Malformed(f"A frame of {length} bytes")
-            if end - at - frames.HEADER_BYTES < length:
+            after = at + frames.HEADER_BYTES + length
+            if end < after:
                 break
-            at += frames.HEADER_BYTES
-            event = self._read(kind, stream=stream, payload=data[at : at + length])
-            at += length
-            if event is not None:
-                events.append(event)
+            payload = data[at + frames.HEADER_BYTES : after]
+            at = after
+            if kind == frames.Kind.OPEN:
+                self._opened(stream, payload)
+                whole = frames.find_whole_body(data, at=at, stream=stream)
+                if whole is not None and self._takes_whole(stream, size=whole):
+                    body = data[at + frames.HEADER_BYTES : at + frames.HEADER_BYTES + whole]
+                    at += 2 * frames.HEADER_BYTES + whole
+                    events.append(self._complete(stream, body))
+            else:
+                event = self._read(kind, stream=stream, payload=payload)
+                if event is not None:
+                    events.append(event)
             if self._owed > self.limits.owed_bytes:
                 raise frames.Malformed("It does not read what it is sent")
         self._rest = b"" if self._gone else data[at:]
@@ -276,9 +299,6 @@ class Connection:
             if stream != 0:
                 raise frames.Malformed("A frame of the link on a stream")
             return self._of_link(kind, payload)
-        if kind == frames.Kind.OPEN:
-            self._opened(stream, payload)
-            return None
         if kind not in _OF_STREAMS:
             raise frames.Malformed(f"A frame of the unknown kind {kind}")
         found = self._streams.get(stream)
@@ -315,10 +335,24 @@ class Connection:
             raise frames.Malformed("A stream opened out of turn")
         method = frames.read_method(payload)
         self._last_theirs = stream
-        if len(self._streams) - self.asking >= self.limits.streams:
+        if len(self._streams) >= self.limits.streams and (
+            len(self._streams) - self.asking >= self.limits.streams
+        ):
             self._owe(self._reset(stream, "busy", "Too many questions at once."))
             return
         self._streams[stream] = _Stream(method=method, most=self.limits.question_bytes)
+        self._arriving += 1
+
+    def _takes_whole(self, stream: int, *, size: int) -> bool:
+        """Whether a question that is here with all its bytes needs no further judging."""
+        return size <= self.limits.question_bytes and stream in self._streams
+
+    def _complete(self, number: int, body: bytes) -> Question:
+        stream = self._streams[number]
+        stream.body = None
+        stream.delivered = True
+        self._arriving -= 1
+        return Question(number, stream.method, body)
 
     def _data(self, number: int, stream: _Stream, payload: bytes) -> Event | None:
         if stream.body is None:
@@ -355,9 +389,7 @@ class Connection:
                 self._owe(self._reset(number, "cancelled", "The answer came first."))
             return Answered(number, body)
         self._buffered -= len(body)
-        stream.body = None
-        stream.delivered = True
-        return Question(number, stream.method, body)
+        return self._complete(number, body)
 
     def _credit(self, number: int, stream: _Stream, payload: bytes) -> None:
         waiting = stream.credit == 0
@@ -416,6 +448,7 @@ class Connection:
             return False
         if stream.body is not None and not self._is_ours(number):
             self._buffered -= len(stream.body)
+            self._arriving -= 1
         if number in self._turns:
             at = self._turns.index(number)
             del self._turns[at]

@@ -64,6 +64,28 @@ def read_header(raw: bytes | memoryview, *, at: int = 0) -> tuple[int, int, int]
     return first >> 8, first & 0xFF, stream
 
 
+def whole_body(body: bytes, *, stream: int) -> bytes:
+    """DATA, unless the body is empty, and END; for a body of one frame."""
+    end = _HEADER.pack(Kind.END, stream)
+    if not body:
+        return end
+    return b"%b%b%b" % (_HEADER.pack(len(body) << 8 | Kind.DATA, stream), body, end)
+
+
+def find_whole_body(raw: bytes, *, at: int, stream: int) -> int | None:
+    """The length of the body if DATA and END of this stream stand there whole."""
+    if len(raw) - at < 2 * HEADER_BYTES:
+        return None
+    first, found = _HEADER.unpack_from(raw, at)
+    length = first >> 8
+    if found != stream or first & 0xFF != Kind.DATA or not 1 <= length <= MAX_PAYLOAD:
+        return None
+    last = at + HEADER_BYTES + length
+    if len(raw) - last < HEADER_BYTES or _HEADER.unpack_from(raw, last) != (Kind.END, stream):
+        return None
+    return int(length)
+
+
 def number(value: int) -> bytes:
     """A payload of one number."""
     return _NUMBER.pack(value)

@@ -257,9 +257,13 @@ class Link:
             self._end(Ended(reason=f"{self.peer} broke the protocol: {error}"), farewell=True)
             return
         for event in events:
-            self._take(event)
-        self._watch_arriving()
-        self._flush()
+            if type(event) is connection.Question:
+                self._start(event)
+            else:
+                self._take(event)
+        if self._ended is None:
+            self._watch_arriving()
+            self._flush()
 
     def lost(self, reason: str, *, client_refused: bool = False) -> None:
         """The connection is gone."""
@@ -283,14 +287,13 @@ class Link:
     def _flush(self) -> None:
         while not self._paused and self._wire is not None:
             piece = self._core.take(_PIECE_BYTES)
-            if not piece:
-                return
-            self._wire.write(piece)
+            if piece:
+                self._wire.write(piece)
+            if len(piece) < _PIECE_BYTES:
+                return  # that was all
 
     def _take(self, event: connection.Event) -> None:
         match event:
-            case connection.Question():
-                self._start(event)
             case connection.Answered(stream, body):
                 self._settle(stream, body)
             case connection.Refused(stream, code, detail):
@@ -325,9 +328,7 @@ class Link:
     def _start(self, question: connection.Question) -> None:
         if self._ended is not None:
             return
-        task = asyncio.get_running_loop().create_task(
-            self._reply(question), name=f"answer {question.method}"
-        )
+        task = asyncio.get_running_loop().create_task(self._reply(question), name=question.method)
         answering = self._answering = self._answering or {}
         answering[question.stream] = task
 
@@ -354,8 +355,6 @@ class Link:
 
     def _watch_arriving(self) -> None:
         """A timer for each question that has begun and not ended."""
-        if self._ended is not None:
-            return
         incomplete = self._core.incomplete
         arriving = self._arriving
         if not incomplete and arriving is None:
