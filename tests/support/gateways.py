@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import pathlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from platform_server.gateway import gateway as gateways
@@ -63,6 +63,10 @@ class Engine:
         async with asyncio.timeout(10):
             while not self.gate._work:  # noqa: ASYNC110 - it begins here and ends in a few turns
                 await asyncio.sleep(0)
+
+    async def answered(self, asking: Coroutine[Any, Any, bytes]) -> None:
+        """The question has had its effect; what came back is thrown away."""
+        await asyncio.gather(asking, return_exceptions=True)
 
     async def settle(self) -> None:
         """What the gateway has begun is done."""
