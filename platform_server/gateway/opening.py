@@ -61,6 +61,7 @@ class Opener:
         """Answers the opening with what to store; raises `Refusal`."""
         peer.move(peers.Stage.GREETING, now=self._clock.monotonic())
         hello = self._read(peer, body)
+        self._require_not_succeeded(hello)
         now = self._clock.now()
         standing = await self._store.read(
             lambda tx: sessions.look(tx, node_id=hello.node_id, now=now)
@@ -91,6 +92,24 @@ class Opener:
                 f"The node {hello.node_id} listens at {standing.url}; it needs no session."
             )
         return self._welcome(peer, hello=hello, standing=standing, decision=decision)
+
+    def _require_not_succeeded(self, hello: session.Hello) -> None:
+        """A machine holds a statement of a later epoch: this Platform was restored elsewhere.
+
+        Only a trust key can have said so. What is stored here is of the past, so it judges nothing
+        of that machine: neither as removed nor as a copy.
+        """
+        if hello.epoch <= self._trust.published.statement.epoch:
+            return
+        _LOG.error(
+            "This Platform was restored elsewhere from a backup, and machines follow that one: "
+            "stop this one",
+            extra={"node_id": hello.node_id, "epoch": hello.epoch},
+        )
+        raise refusals.not_now(
+            "This Platform was restored elsewhere from a backup, and this machine has followed "
+            "that one. Stop the old Platform, or let its name lead to the new one."
+        )
 
     async def confirm(self, peer: peers.Peer, body: bytes) -> peers.Peer | None:
         """Opens the session; gives the one of this engine that it replaces. Raises `Refusal`.

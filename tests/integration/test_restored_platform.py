@@ -228,6 +228,37 @@ def test_nodes_that_dial_out_come_back_with_generations_that_ran_ahead(rig: Rig)
             platform.stop()
 
 
+def test_the_old_platform_takes_no_session_and_sends_no_machine_to_its_operator(rig: Rig) -> None:
+    worker, place = rig.machine("first"), rig.place()
+    platform = rig.start(place)
+    _join_dialling_out(worker, machine.issue(platform, "old-1"))
+    with worker.agent():
+        machine.wait_for_state(platform, "old-1", "ready")
+        rig.back_up(platform)
+        platform.enlist("nodes", "remove", "old-1", "--yes")  # forgotten by the backup
+        platform.stop()
+    elsewhere = rig.place()
+    rig.restore(elsewhere)
+    with worker.agent() as agent:
+        platform = rig.start(elsewhere)
+        machine.wait_for_state(platform, "old-1", "ready", seconds=60)
+        platform.stop()
+        old = rig.start(place)
+        operators.wait_until(
+            lambda: (
+                "restored elsewhere" in agent.log.read_text()
+                and "restored elsewhere" in old.log.read_text()
+            ),
+            what="both sides tell",
+            seconds=90,
+        )
+        assert agent.process.poll() is None
+        old.stop()
+        platform = rig.start(elsewhere)
+        machine.wait_for_state(platform, "old-1", "ready", seconds=90)
+        platform.stop()
+
+
 def _wait_for_generation(platform: real_platform.RealPlatform, least: int) -> int:
     """The generation of the node once it has risen so far, and the node is ready."""
 
