@@ -3,13 +3,16 @@
 For: the gateway's tests over links in memory. Not for: what the real Agent does (`worker_agent`).
 """
 
+import asyncio
 import dataclasses
 import hashlib
+import pathlib
 import secrets
 import ssl
 from collections.abc import Sequence
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from platform_server.gateway import gateway as gateways
@@ -42,6 +45,21 @@ class Identity:
     @property
     def sha256(self) -> str:
         return f"sha256:{hashlib.sha256(self.der).hexdigest()}"
+
+    def context(self, folder: pathlib.Path) -> ssl.SSLContext:
+        """A client that shows this certificate; whom it talks to is other tests' matter."""
+        file = folder / f"{self.pin[7:23]}.pem"
+        private = self.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        file.write_bytes(private + self.certificate_pem.encode())
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        made.check_hostname = False
+        made.verify_mode = ssl.CERT_NONE
+        made.load_cert_chain(file)
+        return made
 
     def copy(self) -> "Identity":
         return dataclasses.replace(self)
@@ -82,10 +100,13 @@ class Agent:
         self.answers_as = identity.node_id
         self.asked: list[str] = []
         self.pair: transports.InMemoryPair | None = None
+        self._dialled: links.Link | None = None
         self.welcome: session.Welcome | None = None
 
     @property
     def link(self) -> links.Link:
+        if self._dialled is not None:
+            return self._dialled
         assert self.pair is not None
         return self.pair.left
 
@@ -102,6 +123,23 @@ class Agent:
         )
         self.gate.take(self.pair.right, proved)
         return self
+
+    async def dial(
+        self, place: tuple[str, int], *, context: ssl.SSLContext, server_name: str | None = None
+    ) -> "Agent":
+        """A real connection to the gateway's port, with the certificate in the context."""
+        reader, writer = await asyncio.open_connection(
+            *place, ssl=context, server_hostname=server_name or self.server_name
+        )
+        self._dialled = transports.over_streams(
+            reader, writer, peer="gateway", answer=self._answer, clock=self.clock
+        )
+        return self
+
+    @property
+    def server_name(self) -> str:
+        """What a node asks the gateway for."""
+        return f"{self.identity.pin.removeprefix('sha256:')[:32]}.node.enlist.internal"
 
     def hello(self, **changes: object) -> session.Hello:
         fields: dict[str, object] = {
