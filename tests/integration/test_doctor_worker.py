@@ -72,10 +72,11 @@ async def test_a_worker_that_works_is_told_so_within_the_time(rig: Rig) -> None:
     assert failed(done) == {}, done.out
     assert done.code == 0
     assert took < 15
-    assert [name for name in found(done) if not name.startswith("worker.gateway")] == [
+    assert list(found(done)) == [
         f"worker.{name}"
-        for name in ("files", "disk", "joined", "identity", "trust", "agent", "port", "proxy",
-                     "dns.enrollment", "dns.gateway", "enrollment", "clock", "path-mtu")
+        for name in ("files", "disk", "joined", "identity", "trust", "agent", "port", "session",
+                     "proxy", "dns.enrollment", "dns.gateway", "enrollment", "clock", "gateway",
+                     "admission", "path-mtu")
     ]  # fmt: skip
     assert done.document["status"] in ("ok", "warning")
     assert abs(found(done)["worker.clock"]["facts"]["ahead_seconds"]) <= 1
@@ -239,3 +240,55 @@ def test_for_people_there_is_a_mark_a_line_and_the_command_below(rig: Rig) -> No
     assert lines[at + 1].strip().startswith("Run: enlist agent")
     assert lines[-1] == "2 failed."
     assert json.dumps("free_bytes") not in text
+
+
+def dialling(platform: real_platform.RealPlatform, folder: pathlib.Path) -> Rig:
+    """A machine that joined to dial out."""
+    joined = machine.in_folder(folder, name="dialling")
+    token = machine.issue(platform, f"d-{joined.port}")
+    real_platform.run_enlist("--data-dir", str(joined.data_dir), "worker", "join", "-", stdin=token)
+    return Rig(platform=platform, machine=joined)
+
+
+async def test_a_node_that_dials_out_shows_its_session_and_is_not_disturbed(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    rig = dialling(platform, tmp_path)
+    node_id = f"d-{rig.machine.port}"
+    with rig.machine.agent() as agent:
+        machine.wait_for_state(platform, node_id, "ready")
+        before = machine.node(platform, node_id)
+        done = await rig.doctor()
+        again = await rig.doctor()
+        after = machine.node(platform, node_id)
+        said = real_platform.tail(agent.log)
+    assert failed(done) == {}, done.out
+    assert found(done)["worker.session"]["facts"]["state"] == "open"
+    assert found(again)["worker.admission"]["status"] == "ok"
+    assert (after["state"], after["generation"], after["reason"]) == (
+        "ready", before["generation"], None)  # fmt: skip
+    assert said.count("Session open") == 1
+
+
+async def test_a_copy_of_a_machine_is_told_that_it_is_one(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    rig = dialling(platform, tmp_path)
+    copied = tmp_path / "copied"
+    shutil.copytree(rig.machine.data_dir, copied)
+    with rig.machine.agent():
+        machine.wait_for_state(platform, f"d-{rig.machine.port}", "ready")
+        copy = dataclasses.replace(rig.machine, data_dir=copied)
+        done = await Rig(platform=platform, machine=copy).doctor()
+    assert failed(done)["worker.admission"] == "needs-operator"
+    assert "Another machine" in found(done)["worker.admission"]["detail"]
+
+
+async def test_a_removed_node_is_told_so(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    rig = dialling(platform, tmp_path)
+    platform.enlist("nodes", "remove", f"d-{rig.machine.port}", "--yes")
+    done = await rig.doctor()
+    assert failed(done)["worker.admission"] == "needs-operator"
+    assert "enlist nodes allow" in found(done)["worker.admission"]["command"]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from runtime_kit import mends, side_by_side
 from wire_protocol import findings
-from worker_agent.doctor import ground, legs, parts, path_mtu, running
+from worker_agent.doctor import ground, legs, mesh_place, parts, path_mtu, running, session_leg
 from worker_agent.doctor import seen as seen_kit
 from worker_agent.settings import paths
 
@@ -58,6 +58,8 @@ class Checkup:
             _threaded("trust", functools.partial(ground.trust, seen, now=now)),
             _job("agent", functools.partial(running.agent, seen, around=self._around)),
             _job("port", functools.partial(running.port, seen)),
+            _job("session", functools.partial(session_leg.session, seen)),
+            _job("mesh", functools.partial(mesh_place.mesh, seen, around=self._around)),
             *self._network_jobs(enrollment, gateway, seen=seen),
         ]
 
@@ -78,6 +80,9 @@ class Checkup:
             yield _job(leg.name, ask, network=True)
         for leg in gateway:
             yield _job(leg.name, functools.partial(legs.gateway, leg, around=around), network=True)
+        if gateway and seen.identity.certificate is not None:
+            ask = functools.partial(session_leg.admission, seen, around=around)
+            yield _job("admission", ask, network=True)
         if enrollment:
             compare = functools.partial(path_mtu.path_mtu, enrollment[0], around=around)
             yield _job("path-mtu", compare, network=True)

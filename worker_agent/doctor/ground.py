@@ -21,7 +21,7 @@ _MOST_NAMED = 5
 
 def rules_of(where: paths.Paths) -> list[file_rules.Rule]:
     """Owner and mode of everything a worker keeps."""
-    files = (*where.private_files(), where.lock, where.agent_lock)
+    files = (*where.private_files(), *where.later_files(), where.lock, where.agent_lock)
     return [
         file_rules.folder("."),
         file_rules.folder(str(where.identity.relative_to(where.folder))),
@@ -108,13 +108,14 @@ def stale(where: paths.Paths) -> list[str]:
         found += [
             str(folder / name)
             for name in names
-            if private_files.aside_of(name) is not None and private_files.is_left(folder / name)
+            if private_files.aside_of(name) not in (None, where.session.name)  # that has no lock
+            and private_files.is_left(folder / name)
         ]
     return found
 
 
 def _sweep(where: paths.Paths) -> None:
-    for path in (*where.private_files(), where.lock, where.agent_lock):
+    for path in (*where.private_files(), *where.later_files()):
         private_files.sweep(path)
 
 
@@ -232,8 +233,19 @@ def identity(seen: seen_kit.Seen, *, now: datetime.datetime) -> tuple[findings.F
         "pin": own.pin_of(certificate),
         "not_before": times.to_rfc3339(certificate.not_valid_before_utc),
         "not_after": times.to_rfc3339(certificate.not_valid_after_utc),
+        "next_waits": where.next_certificate.exists(),
     }
     ends = certificate.not_valid_after_utc
+    lasts = ends - certificate.not_valid_before_utc
+    if now < ends < now + min(SOON, lasts / 6):
+        return (
+            findings.warning(
+                "identity",
+                f"The certificate ends on {ends:%Y-%m-%d}; a running Agent renews it long before.",
+                command="enlist worker renew",
+                facts=facts,
+            ),
+        )
     if ends < now:
         # The Platform judges no dates of it, so this is work for the Agent and no outage.
         return (

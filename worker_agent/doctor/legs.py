@@ -18,6 +18,7 @@ from wire_protocol import findings, problems, product, statements, strict_json
 from wire_protocol import trust as verdicts
 from worker_agent.doctor import seen as seen_kit
 from worker_agent.door import platform
+from worker_agent.session import targets
 from worker_agent.trust import refresh
 
 CONNECT_SECONDS = 2.0  # for one address; a round trip around the world takes 0.3 s
@@ -66,18 +67,15 @@ def enrollment_legs(seen: seen_kit.Seen) -> list[Leg]:
 
 
 def gateway_legs(seen: seen_kit.Seen) -> list[Leg]:
-    """Where sessions are held: a signed statement's gateways in pin mode, else the join's own."""
+    """Where sessions are held, as the Agent knows it."""
     if seen.join is None or seen.held is None or seen.agent is None:
         return []
-    urls: Sequence[str] = [seen.agent.gateway_url] if seen.agent.gateway_url else []
-    known = frozenset(seen.agent.gateway_pins)
-    if seen.join.mode.adopts_statements:
-        statement = seen.held.statement
-        urls = [*statement.gateway_urls, *urls]
-        known |= frozenset(statement.gateway_pins)
-    trust = server_trust.ServerTrust(pins=known)
-    unique = list(dict.fromkeys(urls))[:MOST_ADDRESSES]
-    return [Leg(name=_numbered("gateway", i), url=url, trust=trust) for i, url in enumerate(unique)]
+    found = targets.gateway_of(seen.join, held=seen.held, agent=seen.agent)
+    if found is None:
+        return []
+    trust = server_trust.ServerTrust(pins=frozenset(found.pins))
+    urls = found.urls[:MOST_ADDRESSES]
+    return [Leg(name=_numbered("gateway", i), url=url, trust=trust) for i, url in enumerate(urls)]
 
 
 def _numbered(name: str, index: int) -> str:
@@ -323,14 +321,6 @@ def _judged(
 
 async def gateway(leg: Leg, *, around: Around) -> tuple[findings.Finding, ...]:
     """Connection and pin of the gateway; a running session is not disturbed."""
-    if not leg.trust.pins:
-        return (
-            findings.needs_operator(
-                leg.name,
-                "No pin of the gateway is known here.",
-                command="enlist worker refresh-trust",
-            ),
-        )
     started = around.clock.monotonic()
     try:
         origin = leg.origin

@@ -40,15 +40,15 @@ def look(where: paths.Paths) -> Seen:
     faults: list[str] = []
     agent = join = held = None
     try:
-        agent = agent_file.read(where.agent, reader=_read)
+        agent = agent_file.read(where.agent, reader=read)
     except documents.Damaged as error:
         faults.append(str(error))
     try:
-        join = join_file.read(where.join, reader=_read)
+        join = join_file.read(where.join, reader=read)
     except documents.Damaged as error:
         faults.append(str(error))
     try:
-        held = trust_file.read(where.trust, reader=_read)
+        held = trust_file.read(where.trust, reader=read)
     except documents.Damaged as error:
         faults.append(str(error))
     return Seen(
@@ -58,12 +58,13 @@ def look(where: paths.Paths) -> Seen:
         agent=agent,
         join=join,
         held=held,
-        identity=own.look(where, reader=_read),
+        identity=own.look(where, reader=read),
         faults=tuple(faults),
     )
 
 
-def _read(path: pathlib.Path, *, max_bytes: int) -> bytes:
+def read(path: pathlib.Path, *, max_bytes: int) -> bytes:
+    """A file's content whatever its mode is; never through a link, and never waiting."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
