@@ -68,6 +68,17 @@ Shown = Annotated[str | None, pydantic.Field(repr=False)]
 """A secret in the one answer that shows it: never part of a printed form."""
 
 
+class NodeMesh(Answer):
+    """A node's place in the mesh; `said` and `said_reason` are the node's own words."""
+
+    address: str
+    public_key: str
+    state: Literal["waiting", "up", "silent"]
+    handshake_at: Moment | None
+    said: str | None
+    said_reason: str | None
+
+
 class Node(Answer):
     """One node as lists show it."""
 
@@ -95,6 +106,7 @@ class Node(Answer):
     heartbeat_age_ms: int | None
     probe_answered_at: Moment | None
     reason: str | None
+    mesh: NodeMesh | None = None
 
 
 class Enrollment(Answer):

@@ -13,6 +13,7 @@ import pydantic
 from platform_server.audit import events
 from platform_server.dispatch import giving
 from platform_server.endpoints import calls, cursors, refusals, routes, shown
+from platform_server.mesh import members
 from platform_server.nodes import configured, registry, states, telling
 from platform_server.store import contract
 from platform_server.tokens import label_sql
@@ -58,7 +59,13 @@ class Nodes:
                 without=sorted(self._operators.nodes),
             )
             told = await telling.find(tx, node_ids=[one.node_id for one in found], now=now)
-            page = [shown.node(one, told=told.get(one.node_id), now=now) for one in found]
+            places = await members.find_of(tx, node_ids=[one.node_id for one in found])
+            page = [
+                shown.node(
+                    one, told=told.get(one.node_id), place=places.get(one.node_id), now=now
+                )
+                for one in found
+            ]
             if not filters and query.infra in (None, own_infra):
                 page += await self._configured(tx, call=call, after=after)
             pending = (
@@ -101,7 +108,8 @@ class Nodes:
                 )
             node = await registry.get(tx, node_id=node_id)
             told = await telling.find(tx, node_ids=[node_id], now=now)
-            return shown.node(node, told=told.get(node_id), now=now)
+            place = await members.find_live(tx, node_id=node_id)
+            return shown.node(node, told=told.get(node_id), place=place, now=now)
 
         try:
             return await call.read(work)

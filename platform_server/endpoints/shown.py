@@ -1,8 +1,10 @@
 """Nodes and enrollments as the API shows them: never a token, a hash of one, or a certificate."""
 
 import datetime
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
+from platform_server.mesh import members
 from platform_server.nodes import configured, records, telling
 from platform_server.tokens import records as enrollments
 from runtime_kit import clock
@@ -10,7 +12,11 @@ from wire_protocol import admin, ids, product, versions
 
 
 def node(
-    found: records.Node, *, told: telling.Told | None = None, now: datetime.datetime
+    found: records.Node,
+    *,
+    told: telling.Told | None = None,
+    place: members.Member | None = None,
+    now: datetime.datetime,
 ) -> admin.Node:
     """A registered node, with what it told of itself last and who else has used its identity."""
     known = told or telling.Told()
@@ -41,6 +47,7 @@ def node(
         heartbeat_age_ms=_age_ms(seen, now=now),
         probe_answered_at=found.probe_answered_at,
         reason=found.reason or known.conflict,
+        mesh=None if place is None else _mesh(place, said=known.mesh or {}),
     )
 
 
@@ -99,6 +106,17 @@ def enrollment(found: enrollments.Enrollment, *, now: datetime.datetime) -> admi
         ended_at=found.ended_at
         if found.ended_at is not None or state is found.state
         else found.expires_at,
+    )
+
+
+def _mesh(place: members.Member, *, said: Mapping[str, Any]) -> admin.NodeMesh:
+    return admin.NodeMesh(
+        address=str(place.address),
+        public_key=place.public_key,
+        state=cast("Any", place.state),
+        handshake_at=place.handshake_at,
+        said=said.get("state"),
+        said_reason=said.get("reason"),
     )
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import datetime
 import ipaddress
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from platform_server.mesh import addressing
@@ -98,6 +98,20 @@ async def find_live(tx: contract.Tx, *, node_id: ids.NodeId) -> Member | None:
         node_id,
     )
     return None if row is None else _of_row(row)
+
+
+async def find_of(
+    tx: contract.Tx, *, node_ids: Sequence[ids.NodeId]
+) -> Mapping[ids.NodeId, Member]:
+    """The places of these nodes (a page at most)."""
+    if not node_ids:
+        return {}
+    rows = await tx.fetch_all(
+        f"SELECT {_COLUMNS} FROM {_LIVE} "  # noqa: S608 - constants and marks
+        f"WHERE m.node_id IN ({', '.join('?' for _ in node_ids)})",
+        *node_ids,
+    )
+    return {ids.NodeId(row["node_id"]): _of_row(row) for row in rows}
 
 
 async def list_live(tx: contract.Tx, *, after: str = "") -> Sequence[Member]:

@@ -6,6 +6,7 @@ Read for one page at a time. Not for what follows from any of it.
 import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from platform_server.nodes import conflicts, heartbeats
 from platform_server.store import contract
@@ -19,6 +20,7 @@ class Told:
     heartbeat_at: datetime.datetime | None = None
     clock_offset_ms: int | None = None
     conflict: str | None = None
+    mesh: Mapping[str, Any] | None = None
 
 
 async def find(
@@ -31,6 +33,7 @@ async def find(
         node_id: Told(
             heartbeat_at=last[node_id].at if node_id in last else None,
             clock_offset_ms=last[node_id].clock_offset_ms if node_id in last else None,
+            mesh=last[node_id].content.get("mesh") if node_id in last else None,
             conflict=conflicts.reason_of(flagged[node_id]) if node_id in flagged else None,
         )
         for node_id in {*last, *flagged}

@@ -43,6 +43,7 @@ def test_a_node_is_ready_once_both_ends_have_shaken_hands_and_not_before(
             machine.wait_for_state(platform, node.name, "ready", seconds=60)
             assert mesh_hosts.hears(node.host, at=node.address(), sender=hub)
             assert mesh_nodes.check(platform)["status"] == "ok"
+            assert machine.node(platform, node.name)["mesh"]["state"] == "up"
         assert node.host.interfaces() == []  # it stopped, and left nothing
     assert hub.interfaces() == []
 
@@ -125,6 +126,13 @@ def test_an_agent_without_the_rights_says_so_and_is_ready_where_the_mesh_is_opti
             said = real_platform.tail(agent.log)
             assert "Mesh failed" in said
             assert "not permitted" in said.lower()
+            operators.wait_until(
+                lambda: machine.node(platform, node.name)["mesh"]["said"] == "failed",
+                what="the node list shows what the node says of its end",
+            )
+            shown = machine.node(platform, node.name)["mesh"]
+            assert (shown["state"], shown["address"]) == ("waiting", node.address())
+            assert "not permitted" in shown["said_reason"].lower()
 
 
 def test_a_platform_without_the_rights_does_not_start_and_says_what_it_lacks(
@@ -158,7 +166,10 @@ def test_a_mesh_that_is_turned_on_later_reaches_nodes_that_have_joined_before(
         machine.wait_for_state(platform, node.name, "ready", seconds=60)
     try:
         with mesh_nodes.platform_on(hub, folder=tmp_path, environment=ports) as platform:
-            machine.wait_for_state(platform, node.name, "ready", seconds=90)
+            operators.wait_until(
+                lambda: node.grant() is not None, what="the node has learned its place", seconds=90
+            )
+            machine.wait_for_state(platform, node.name, "ready", seconds=60)
             assert mesh_hosts.hears(node.host, at=node.address(), sender=hub)
     finally:
         agent.stop()
