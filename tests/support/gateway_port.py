@@ -5,6 +5,7 @@ import json
 import socket
 import ssl
 import urllib.parse
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -61,6 +62,11 @@ def trust(platform: real_platform.RealPlatform) -> dict[str, Any]:
 
 def statement(platform: real_platform.RealPlatform) -> dict[str, Any]:
     """What the Platform's present statement says."""
-    document = json.loads(base64.b64decode(trust(platform)["statement"]))
+    return read_statement(trust(platform))
+
+
+def read_statement(holder: Mapping[str, Any]) -> dict[str, Any]:
+    """What the statement in an answer or in a trust.json says."""
+    document = json.loads(base64.b64decode(holder["statement"]))
     assert isinstance(document, dict)
     return document

@@ -160,7 +160,7 @@ def running(
     *arguments: str,
     database_url: str | None = None,
     environment: Mapping[str, str] | None = None,
-    enrollment_port: int = 0,
+    enrollment_port: int | None = 0,
     addresses: Sequence[str] = ("127.0.0.1",),
     prefix: Sequence[str] = (),
 ) -> Iterator[RealPlatform]:
@@ -185,7 +185,7 @@ def start(
     *arguments: str,
     database_url: str | None = None,
     environment: Mapping[str, str] | None = None,
-    enrollment_port: int = 0,
+    enrollment_port: int | None = 0,
     addresses: Sequence[str] = ("127.0.0.1",),
     prefix: Sequence[str] = (),
 ) -> RealPlatform:
@@ -194,8 +194,9 @@ def start(
     command = [
         *prefix,
         *ENLIST,
-        *("serve", "-o", "json", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0"),
-        *("--enrollment-port", str(enrollment_port)),
+        *("serve", "-o", "json", "--data-dir", str(data_dir)),
+        *(() if "--listen" in arguments else ("--listen", "127.0.0.1:0")),
+        *(() if enrollment_port is None else ("--enrollment-port", str(enrollment_port))),
         *(() if "--gateway-port" in arguments else ("--gateway-port", "0")),
         *(word for address in addresses for word in ("--enrollment-address", address)),
         *(("--database-url", database_url) if database_url else ()),
