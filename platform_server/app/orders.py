@@ -34,7 +34,7 @@ class Orders:
     enrollment_url: str | None
     enrollment_names: Sequence[str]
     gateway_fds: Sequence[int] = ()
-    gateway_urls: Sequence[str] = ()  # the best first; none while the gateway is off
+    gateway_urls: Sequence[str] = ()  # none while the gateway is off
     gateway_names: Sequence[str] = ()
 
     def descriptors(self) -> tuple[int, ...]:

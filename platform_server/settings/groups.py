@@ -171,9 +171,9 @@ class GatewayGroup(Group):
     enrollment port: every node of this Platform then listens."""
 
     addresses: Annotated[tuple[Host, ...], Field(max_length=MAX_GATEWAY_ADDRESSES)] = ()
-    """The addresses and names under which nodes reach the gateway, the best first. They stand in
-    what the Platform signs and in the gateway's certificate. Without any: those of the enrollment
-    port."""
+    """The addresses and names under which nodes reach the gateway. They stand in what the Platform
+    signs and in the gateway's certificate; a node tries the one that worked last, then the others.
+    Without any: those of the enrollment port that other machines can use."""
 
     sessions: Annotated[int, Field(ge=1, le=MAX_SESSIONS)] = 20_000
     """Sessions that one engine holds. One more is told to come again later."""
