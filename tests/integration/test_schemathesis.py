@@ -3,8 +3,8 @@
 `/events` is left out, since a stream does not end by itself (tests/integration/test_api.py has
 it). Ending API tokens is tried by itself, or the one in use would end. For the routes in
 `_MORE_THAN_A_SCHEMA` one check is off, that every input of the right schema is accepted: a schema
-cannot say that a token's check digits add up, that a certificate is one, or that no bits stand
-behind a network's prefix.
+cannot say that a token's check digits add up, that a certificate is one, that a text is an age
+recipient, or that no bits stand behind a network's prefix.
 """
 
 import json
@@ -23,13 +23,14 @@ _PERMISSIONS = (
     "audit.view",
     "tokens.manage",
     "platform.manage",
+    "backup.manage",
 )
 SEED = 1
 """The default tier tries the same each time; the long one something new, and prints its seed."""
 
 _STREAM = "/api/v1/events"
 _ENDS_TOKENS = "/api/v1/tokens/{token_id}"
-_MORE_THAN_A_SCHEMA = ("/api/v1/enroll", "/api/v1/enrollments")
+_MORE_THAN_A_SCHEMA = ("/api/v1/enroll", "/api/v1/enrollments", "/api/v1/backup")
 
 
 def _run(api: str, token: str, *arguments: str, cwd: pathlib.Path) -> None:
