@@ -130,7 +130,7 @@ def _whole(response: httpx.Response) -> bytes:
 class AsyncDownload:
     """An answer that is read piece by piece: it is whole when `pieces` has ended."""
 
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = dataclasses.field(repr=False)
     pieces: AsyncIterator[bytes]
 
 

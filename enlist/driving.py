@@ -73,7 +73,7 @@ class Meter:
 class Download:
     """An answer that is read piece by piece: it is whole when `pieces` has ended."""
 
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = dataclasses.field(repr=False)
     pieces: Iterator[bytes]
 
 

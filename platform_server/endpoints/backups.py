@@ -64,7 +64,9 @@ class Backups:
         self._keyring = keyring
         self._at_work = False
 
-    async def make(self, call: calls.Call[BackupRequest, routes.NoQuery]) -> calls.Answer:
+    async def __call__(
+        self, call: calls.Call[BackupRequest, routes.NoQuery]
+    ) -> calls.Answer:
         """Records who takes a backup for whom, then streams it."""
         try:
             recipients = encryption.parse_recipients(call.body.recipients)
@@ -226,7 +228,7 @@ def served(backups: Backups) -> tuple[routes.Route, ...]:
             method="POST",
             path="/api/v1/backup",
             summary="The whole Platform as one file, encrypted to age recipients.",
-            handler=backups.make,
+            handler=backups,
             request=BackupRequest,
             answer=None,
             media_type=MEDIA_TYPE,
