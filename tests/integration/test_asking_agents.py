@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime
 import pathlib
 import socket
@@ -124,6 +125,21 @@ async def test_an_agent_known_by_its_pin_alone_is_heard_too(
         target = asking.Target(node_id=NODE, url=url, pin=agent.pin)
         heard = await asker.ask(target, timeout_s=5, trusted=True)
     assert heard.is_from(NODE)
+
+
+async def test_a_certificate_that_was_handed_in_is_believed_as_the_present_one(
+    asker: asking.Asker, agent: ListeningAgent
+) -> None:
+    async with agent.listening() as url:
+        renewed = dataclasses.replace(
+            agent.target(url),
+            certificate_pem=domain.new_certificate(),
+            next_certificate_pem=agent.certificate_pem,
+        )
+        heard = await asker.ask(renewed, timeout_s=5)
+        assert heard.is_from(NODE)
+        neither = dataclasses.replace(renewed, next_certificate_pem=domain.new_certificate())
+        assert await _reason(asker, neither) == "another-key"
 
 
 async def test_another_key_on_the_address_is_not_asked(

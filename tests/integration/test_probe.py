@@ -11,11 +11,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from platform_server.audit import events
-from platform_server.nodes import asking, configured, leading, probe, records
+from platform_server.enrollment import certificate
+from platform_server.nodes import (
+    asking,
+    configured,
+    leading,
+    probe,
+    records,
+    renewal,
+    telling,
+)
 from platform_server.store import contract, leases
 from runtime_kit import clock as clock_kit
 from tests.support import domain
-from wire_protocol import health, ids
+from wire_protocol import health, heartbeats, ids
 
 pytestmark = pytest.mark.timeout(120)
 PACE = probe.Pace(interval_seconds=15, timeout_seconds=5, concurrency=8, failures=2)
@@ -35,6 +44,42 @@ class ImaginaryAgents:
         self.at_once = 0
         self.most_at_once = 0
         self.gate: asyncio.Event | None = None
+        self.certificate_sha256 = "sha256:" + "0" * 64
+        self.heartbeats_asked: list[str] = []
+        self.knows_heartbeats = True
+
+    async def exchange(
+        self,
+        target: asking.Target,
+        *,
+        question: asking.Question,
+        timeout_s: float,
+        trusted: bool = False,
+    ) -> asking.Answered:
+        del timeout_s, trusted
+        assert (question.method, question.path) == ("GET", "/heartbeat")
+        self.asked.append(target.node_id)
+        if target.url not in self.up:
+            raise asking.NoAnswer("no-connection", f"{target.url} is down")
+        self.heartbeats_asked.append(target.node_id)
+        told = heartbeats.Heartbeat(
+            version=self.version,
+            now=self._clock.now() + self.offset,
+            uptime_seconds=1,
+            load_milli=(1, 2, 3),
+            capacity=heartbeats.Capacity(cpu_count=4, memory_bytes=8, disk_bytes=16),
+            memory_available_bytes=1,
+            disk_free_bytes=1,
+            trust_keys=self.trust_keys,
+            statement=(1, 1),
+        )
+        return asking.Answered(
+            status=200 if self.knows_heartbeats else 404,
+            body=told.to_bytes() if self.knows_heartbeats else b"",
+            asked_at=self._clock.now(),
+            seconds=0.0,
+            certificate_sha256=self.certificate_sha256,
+        )
 
     async def ask(
         self, target: asking.Target, *, timeout_s: float, trusted: bool = False
@@ -61,7 +106,7 @@ class ImaginaryAgents:
             ),
             at=self._clock.now(),
             clock_offset_ms=round(self.offset.total_seconds() * 1000),
-            certificate_sha256="sha256:" + "0" * 64,
+            certificate_sha256=self.certificate_sha256,
         )
 
 
@@ -139,6 +184,8 @@ def _prober(
         pace=pace,
         clock=one.clock,
         chance=random.Random(11),
+        exchanger=agents,
+        environment="test",
     )
 
 
@@ -407,6 +454,73 @@ async def test_of_two_engines_on_postgresql_one_probes_and_the_other_takes_over(
 
         waited = await rig.until(taken_over)
         assert waited < 30
+
+
+async def test_a_listening_node_is_asked_for_its_heartbeat_every_half_minute(rig: Rig) -> None:
+    async with rig.probing():
+        url = await rig.enrolled("web-1")
+        rig.agents.up[url] = "web-1"
+        await rig.until_state("web-1", "ready")
+        rig.agents.version = "0.0.7"
+        asked = len(rig.agents.asked)
+        await rig.run_for(240)
+        beats = len(rig.agents.heartbeats_asked)
+        assert 6 <= beats <= 10
+        assert len(rig.agents.asked) - asked - beats >= 5  # who it is, is asked in between
+        node = await rig.node("web-1")
+        assert dict(node.capacity) == {"cpu_count": 4, "memory_bytes": 8, "disk_bytes": 16}
+        assert node.version == "0.0.7"
+        now = rig.one.clock.now()
+        told = await rig.one.store.read(
+            lambda tx: telling.find(tx, node_ids=[ids.NodeId("web-1")], now=now)
+        )
+        at = told[ids.NodeId("web-1")].heartbeat_at
+        assert at is not None
+        assert (now - at).total_seconds() < 65
+
+
+async def test_an_agent_that_knows_no_heartbeat_is_asked_for_its_health_and_stays_ready(
+    rig: Rig,
+) -> None:
+    rig.agents.knows_heartbeats = False
+    async with rig.probing():
+        url = await rig.enrolled("web-1")
+        rig.agents.up[url] = "web-1"
+        await rig.until_state("web-1", "ready")
+        await rig.run_for(120)
+        assert len(rig.agents.heartbeats_asked) == 1
+        assert (await rig.node("web-1")).state.value == "ready"
+
+
+async def test_a_listening_node_has_its_next_certificate_once_it_answers_with_it(rig: Rig) -> None:
+    async with rig.probing():
+        url = await rig.enrolled("web-1")
+        rig.agents.up[url] = "web-1"
+        before = await rig.until_state("web-1", "ready")
+        offered = certificate.read(domain.new_certificate())
+        await rig.one.store.transact(
+            lambda tx: renewal.grant(
+                tx,
+                node_id=before.node_id,
+                proved_pin=before.pin,
+                offered=renewal.Offered(certificate=offered, signed_by_present=True),
+                operators=rig.one.operators,
+                now=rig.one.clock.now(),
+            )
+        )
+        await rig.run_for(60)
+        assert (await rig.node("web-1")).certificate_sha256 == before.certificate_sha256
+        rig.agents.certificate_sha256 = offered.sha256  # it serves with the new one
+
+        async def promoted() -> bool:
+            return (await rig.node("web-1")).certificate_sha256 == offered.sha256
+
+        await rig.until(promoted)
+        await rig.run_for(60)
+        node = await rig.node("web-1")
+        assert (node.pin, node.state.value) == (offered.pin, "ready")
+        assert await rig.one.count("action_log", f"action = '{renewal.REKEYED}'") == 1
+        assert await rig.one.count("events", "kind = 'node.unreachable'") == 0
 
 
 async def _tell_removed(tx: contract.Tx) -> None:
