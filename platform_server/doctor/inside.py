@@ -101,6 +101,16 @@ async def _look(inside: Inside) -> list[findings.Finding]:
         "leases": functools.partial(_one, functools.partial(stored.leases, store, now=now)),
         "nodes": functools.partial(_one, functools.partial(stored.nodes, store)),
         "agents": functools.partial(_agents, inside),
+        "mesh": functools.partial(_one, functools.partial(stored.mesh, store, now=now)),
+        "backup": functools.partial(
+            _one,
+            functools.partial(
+                stored.backup,
+                store,
+                now=now,
+                environment=inside.running.settings.platform.environment,
+            ),
+        ),
         API: functools.partial(_api, inside),
         "settings": functools.partial(_settings, inside),
     }

@@ -5,9 +5,11 @@ not looked at here, since that would keep a reader busy for minutes; the command
 """
 
 import datetime
+import json
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, TypeVar
 
+from platform_server.mesh import readiness
 from platform_server.nodes import engines as engines_kit
 from platform_server.store import contract, migrations
 from runtime_kit import clock as clock_kit
@@ -20,6 +22,7 @@ _WAL_BYTES: Final = 64 * 1024 * 1024  # four times what is kept: something has b
 _SOON: Final = datetime.timedelta(days=21)  # a port's certificate is renewed 30 days before its end
 _KEYS_SOON: Final = datetime.timedelta(days=14)
 _FUTURE: Final = datetime.timedelta(minutes=1)
+_BACKUP_DAYS: Final = 7
 _WORST: Final = 5
 _MOST_ROWS: Final = 200
 
@@ -319,6 +322,76 @@ async def leases(store: Readable, *, now: datetime.datetime) -> findings.Finding
     return findings.ok(name, f"{len(found)} kinds of work have an engine each.", facts=facts)
 
 
+async def mesh(store: Readable, *, now: datetime.datetime) -> findings.Finding:
+    """How many members of the mesh have proved themselves lately."""
+    name = "mesh"
+    since = clock_kit.to_micros(now - readiness.LIVE)
+
+    async def look(tx: contract.Tx) -> tuple[int, int, list[str]]:
+        total = await tx.fetch_one("SELECT COUNT(*) AS n FROM mesh_members")
+        live = await tx.fetch_one(
+            "SELECT COUNT(*) AS n FROM mesh_members WHERE handshake_at >= ?", since
+        )
+        silent = await tx.fetch_all(
+            "SELECT node_id FROM mesh_members WHERE handshake_at IS NULL OR handshake_at < ? "
+            "ORDER BY node_id LIMIT ?",
+            since,
+            _WORST,
+        )
+        counts = [0 if row is None else int(row["n"]) for row in (total, live)]
+        return counts[0], counts[1], [row["node_id"] for row in silent]
+
+    try:
+        total, live, silent = await store.read(look)
+    except contract.StoreError as fault:
+        return of_fault(name, fault)
+    if not total:
+        return findings.skipped(name, "No node has a place in a mesh.")
+    facts = {"members": total, "live": live, "silent": silent}
+    if silent:
+        return findings.transient(
+            name,
+            f"{live}/{total} members are connected. Not: {', '.join(silent)}.",
+            command=f"enlist doctor   (on {silent[0]})",
+            facts=facts,
+        )
+    return findings.ok(name, f"{live}/{total} members are connected.", facts=facts)
+
+
+async def backup(store: Readable, *, now: datetime.datetime, environment: str) -> findings.Finding:
+    """When the last backup was made; in production one is expected each week."""
+    name = "backup"
+
+    async def look(tx: contract.Tx) -> str | None:
+        row = await tx.fetch_one("SELECT value FROM platform_values WHERE name = 'last_backup'")
+        return None if row is None else str(row["value"])
+
+    try:
+        kept = await store.read(look)
+    except contract.StoreError as fault:
+        return of_fault(name, fault)
+    made = _made_at(kept)
+    command = "enlist backup create FILE"
+    if made is None:
+        if environment != "prod":
+            return findings.skipped(name, "None has been made; outside of prod nobody asks for it.")
+        return findings.warning(name, "No backup has ever been made.", command=command)
+    facts = {"made_at": times.to_rfc3339(made)}
+    days = (now - made).days
+    if days >= _BACKUP_DAYS and environment == "prod":
+        return findings.warning(
+            name, f"The last backup is {days} days old.", command=command, facts=facts
+        )
+    return findings.ok(name, f"The last one is of {made:%Y-%m-%d %H:%M} UTC.", facts=facts)
+
+
+def _made_at(kept: str | None) -> datetime.datetime | None:
+    try:
+        return None if kept is None else times.from_rfc3339(json.loads(kept)["made_at"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 _TABLES: Final = {
     "nodes": "SELECT node_id, infra, state, scheduling, connectivity, certificate_sha256, pin, "
     "generation, version, url, enrolled_at, first_ready_at, last_seen_at, probe_answered_at, "
@@ -334,6 +407,10 @@ _TABLES: Final = {
     "FROM sessions ORDER BY node_id LIMIT ?",
     "orders": "SELECT node_id, epoch, sequence, kind, state, tries, created_at, ended_at, detail "
     "FROM orders ORDER BY created_at DESC LIMIT ?",
+    "mesh_members": "SELECT node_id, public_key, address, handshake_at, state, reason "
+    "FROM mesh_members ORDER BY node_id LIMIT ?",
+    "identity_conflicts": "SELECT node_id, address, first_at, last_at, count "
+    "FROM identity_conflicts ORDER BY last_at DESC LIMIT ?",
     "leases": "SELECT name, fence, expires_at FROM leases ORDER BY name LIMIT ?",
     "migrations": "SELECT version, applied_at, enlist_version FROM migrations LIMIT ?",
 }

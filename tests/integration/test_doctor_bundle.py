@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from runtime_kit import private_files
+from runtime_kit.wireguard import keys
 from tests.support import machine, planted, real_platform
 
 pytestmark = pytest.mark.timeout(180)
@@ -35,6 +37,13 @@ class Rig:
         used = machine.issue(platform, "w-1")
         self.shown["join token used"] = used
         self.machine.join(used)
+        self.dialling = machine.in_folder(folder, name="dialling")
+        dials = machine.issue(platform, "w-3")
+        self.shown["join token of w-3"] = dials
+        self._on_dialling("join", "-", stdin=dials)
+        self._on_dialling("renew", "--new-key")  # the former pair stays on the disk
+        mesh_key = self.dialling.data_dir / "identity" / "mesh.key"
+        private_files.write_private(mesh_key, keys.new_private_key().reveal().encode())
         issued = platform.api("POST", "/enrollments", {"node_id": "w-2"})
         self.shown["join token unused"] = str(issued["join_token"])
         self.shown["enrollment token"] = str(issued["token"])
@@ -42,6 +51,11 @@ class Rig:
         created = platform.api("POST", "/tokens", {"name": "ci", "permissions": ["nodes.view"]})
         self.shown["API token"] = str(created["token"])
         self.shown["secret of the API token"] = str(created["token"]).split("_")[2]
+
+    def _on_dialling(self, *command: str, stdin: str = "") -> None:
+        real_platform.run_enlist(
+            "--data-dir", str(self.dialling.data_dir), "worker", *command, stdin=stdin
+        )
 
     def secrets(self) -> list[tuple[str, bytes]]:
         found = [
@@ -56,6 +70,8 @@ class Rig:
         assert any("listener/tls.pem" in name for name in names)
         assert any("identity" in name for name in names)
         assert any("gateway" in name for name in names)
+        assert any("former-1.pem" in name for name in names)
+        assert any("mesh.key" in name for name in names)
         return found
 
 
@@ -104,6 +120,15 @@ def test_a_workers_archive_holds_what_helps_and_no_secret(rig: Rig) -> None:
     assert "identity/key.pem" in _member(found, "files.txt")
     assert json.loads(_member(found, "worker.json"))["agent"]["node_id"] == "w-1"
     assert "https_proxy=" in _member(found, "environment.txt")
+
+
+def test_an_archive_of_a_node_that_dials_out_holds_neither_former_keys_nor_the_meshs(
+    rig: Rig,
+) -> None:
+    found = _bundle(rig, rig.dialling.data_dir)
+    assert planted.leaks(rig.secrets(), where=found) == []
+    assert "former-1.pem" in _member(found, "files.txt")
+    assert "worker.admission" in _member(found, "findings.json")
 
 
 def test_a_running_platforms_archive_holds_what_helps_and_no_secret(rig: Rig) -> None:

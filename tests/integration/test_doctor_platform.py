@@ -78,7 +78,8 @@ async def test_a_platform_that_works_is_told_so_in_one_order_within_the_time(
     names = [name.removeprefix("platform.") for name in found(done)]
     assert names == [
         "files", "disk", "process", "store", "store-writes", "store-integrity", "store-size",
-        "trust-keys", "certificates", "clock", "engines", "leases", "nodes", "agents", "api",
+        "trust-keys", "certificates", "clock", "engines", "leases", "nodes", "agents", "mesh",
+        "backup", "api",
         "settings", "dns", "port.enrollment", "port.gateway",
     ]  # fmt: skip
     again = await doctor(platform.data_dir)

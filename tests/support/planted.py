@@ -9,6 +9,7 @@ import base64
 import io
 import json
 import pathlib
+import re
 import sqlite3
 import tarfile
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from platform_server.sealing import envelope, key_file
 
+_PEM = re.compile(
+    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----\n", re.DOTALL
+)
 SHORTEST = 8  # a shorter one is found by chance
 
 
@@ -91,13 +95,12 @@ def of_files(folder: pathlib.Path) -> Iterator[tuple[str, bytes]]:
         if not path.is_file():
             continue
         content = path.read_bytes()
-        start = content.find(b"-----BEGIN")
-        if b"PRIVATE KEY-----" not in content or start < 0:
-            continue
-        end = content.index(b"-----END", start)
-        pem = content[start : content.index(b"\n", end) + 1]
-        for form in of_private_key(pem):
-            yield str(path), form
+        for pem in _PEM.findall(content):
+            for form in of_private_key(pem):
+                yield str(path), form
+        if path.name == "mesh.key":  # base64, as `wg genkey` writes one
+            for form in of_bytes(base64.b64decode(content)):
+                yield str(path), form
 
 
 def of_texts(given: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
