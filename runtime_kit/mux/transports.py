@@ -29,6 +29,7 @@ UNSENT_BYTES = 32_768
 
 _MAX_HELD = 10_000  # pieces; a simulation asks no more than that of a silent network
 
+_CLOSING: set[asyncio.Task[None]] = set()
 _CERTIFICATE_ALERTS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "UNRECOGNIZED_NAME")
 
 
@@ -95,6 +96,8 @@ class _Streams:
         """Send what was written and close, or abort."""
         if self._draining is not None:
             self._draining.cancel()
+        _CLOSING.add(self._reading)  # nothing else holds it from here on
+        self._reading.add_done_callback(_CLOSING.discard)
         self._writer.close()
         abort = self._loop.call_later(within_s, self._writer.transport.abort)
         self._reading.add_done_callback(lambda _task: abort.cancel())
