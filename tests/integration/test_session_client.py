@@ -296,20 +296,23 @@ async def test_it_renews_in_place_ten_times_in_a_day_and_is_never_away(
 
 
 async def test_twenty_lost_answers_to_a_renewal_lock_nobody_out(
-    node: dialling.Node,
-    gateway: imaginary_gateway.ImaginaryGateway,
+    node: dialling.Node, gateway: imaginary_gateway.ImaginaryGateway
 ) -> None:
-    gateway.heartbeat_seconds = 600
-    before = node.certificate
-    gateway.loses[session.Ask.RENEW] = 20
-    await asyncio.sleep(65 * DAY)  # it is due now
-    async with node.running():
-        await asyncio.sleep(1.5 * DAY)
-        assert gateway.loses[session.Ask.RENEW] == 0
-        assert gateway.open_session("web-1") is not None
-    assert gateway.asked.count(session.Ask.RENEW) >= 21
-    assert node.certificate != before
-    assert gateway.node("web-1").present == own.load(node.where).certificate
+    before = own.load(node.where)
+    async with node.running() as holding:
+        for number in range(20):
+            sessions = gateway.node("web-1").sessions
+            await gateway.session_of("web-1")
+            gateway.loses[session.Ask.RENEW] = 1
+            with pytest.raises(failures.Temporary):
+                await holding.renew(new_key=number % 2 == 0)
+            await gateway.session_of("web-1", after=sessions)
+            await asyncio.sleep(40)
+    after = own.load(node.where)
+    assert gateway.asked.count(session.Ask.RENEW) >= 20
+    assert after.pin != before.pin
+    assert gateway.node("web-1").present == after.certificate
+    assert node.ended is None
 
 
 async def test_a_machine_away_for_twice_its_certificates_life_comes_back_and_renews(

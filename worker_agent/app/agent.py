@@ -204,11 +204,12 @@ async def _dial_out(parts: Parts) -> None:
         )
     finally:
         failure = ended.failure
-        parts.around.teller.tell(
-            state="stopped",
-            reason=None if failure is None else str(failure),
-            kind=None if failure is None else "needs-operator",
-        )
+        if parts.where.agent.exists():  # gone where a command beside it has left the Platform
+            parts.around.teller.tell(
+                state="stopped",
+                reason=None if failure is None else str(failure),
+                kind=None if failure is None else "needs-operator",
+            )
     if ended.failure is not None:
         raise ended.failure
 

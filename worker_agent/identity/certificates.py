@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509 import oid
 
 from runtime_kit import foreign_certificates
-from wire_protocol import ids
+from wire_protocol import ids, pins
 
 BACKDATED = datetime.timedelta(hours=1)
 FIRST_DAYS = 90  # at a join; from then on the Platform says (`agents.certificate_days`)
@@ -47,6 +47,15 @@ def parse_key(content: bytes) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ValueError("it holds a key of another kind than P-256")  # noqa: TRY004 - bad content
     return key
+
+
+def pin_of_key(key: PrivateKey) -> pins.Pin:
+    """The pin that every certificate of this key has."""
+    return pins.pin_of_spki(
+        key.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
 
 
 def self_signed(

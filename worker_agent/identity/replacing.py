@@ -46,28 +46,28 @@ class Candidate:
 
 
 def candidates(where: paths.Paths) -> tuple[Candidate, ...]:
-    """By what to prove itself, in the order to try: the present, the next, then the former ones.
+    """By what to prove itself, in the order to try: the next, the present, then the former ones.
 
-    The next one comes second: the present counts until the next has been seen in use. Raises
-    `NeedsOperator` where the present one cannot be used.
+    The next one comes first: where the Platform knows it at all, it may have seen it in use, and
+    takes whoever shows the present one after that for a copy. Raises `NeedsOperator` where the
+    present one cannot be used.
     """
-    present = own.load(where)
-    found = [
-        Candidate(
-            name="present",
-            pin=present.pin,
-            certificate=(
-                where.next_certificate if own.is_half_replaced(where) else where.certificate
-            ),
-            key=where.key,
-        )
-    ]
-    coming = find_next(where)
+    present, coming = own.load(where), find_next(where)
+    found = []
     if coming is not None:
         key = where.next_key if where.next_key.exists() else where.key
         found.append(
             Candidate(name="next", pin=coming.pin, certificate=where.next_certificate, key=key)
         )
+    half = own.is_half_replaced(where)
+    found.append(
+        Candidate(
+            name="present",
+            pin=present.pin,
+            certificate=where.next_certificate if half else where.certificate,
+            key=where.key,
+        )
+    )
     for path in where.formers:
         with contextlib.suppress(OSError, ValueError, private_files.LaxMode):
             pair = private_files.read_private(path, max_bytes=own.MAX_BYTES)

@@ -82,8 +82,10 @@ class Client:
     async def renew(self, *, new_key: bool) -> None:
         """Renews now; the new certificate is taken into use right after. Raises a `Failure`."""
         opened = self._opened
-        if opened is None:
-            raise failures.Temporary("No session with the Platform is open. Try again later.")
+        if opened is not None and opened.proof.name == "next":
+            opened = self._opened = await self._in_place(opened)
+        if opened is None or opened.proof.name == "next":
+            raise failures.Temporary("The certificate cannot be renewed just now. Try again later.")
         try:
             await renewal.renew(opened, where=self._where, clock=self._clock, new_key=new_key)
         except network.NetworkFailure as error:
@@ -205,7 +207,8 @@ class Client:
             self._renewal_failed(str(failure))
             return opened
         LOGGER.info("Certificate renewed", extra={"pin": opened.proof.pin})
-        return dataclasses.replace(opened, proof=replacing.candidates(self._where)[0])
+        proof = next(one for one in replacing.candidates(self._where) if one.name == "present")
+        return dataclasses.replace(opened, proof=proof)
 
     async def _beat(self, opened: connecting.Opened, *, beside: tasks.Tasks) -> bool:
         """One heartbeat; False where the Platform is silent."""
@@ -240,8 +243,10 @@ class Client:
         join, _ = connecting.read(self._where)
         with contextlib.suppress(failures.Failure):  # told by whoever keeps the trust set
             if not join.mode.adopts_statements:
-                await self._around.trust.ask()  # over a connection proved by the mode
-                return
+                # over a connection proved by the mode, which tells where the gateway is as well
+                with contextlib.suppress(failures.Failure):
+                    await self._around.trust.ask()
+                    return
             try:
                 said = await opened.link.ask(
                     session.Ask.TRUST,
@@ -255,10 +260,10 @@ class Client:
                 await self._around.trust.take(said, source=opened.url)
 
     def _is_renewal_due(self, opened: connecting.Opened) -> bool:
-        if self._clock.monotonic() < self._renew_at:
-            return False
-        if self._stamp != _stamp(self._where):
+        if opened.proof.name == "present" and self._stamp != _stamp(self._where):
             self._nudge.set()  # a command has renewed it: what is new is taken into use
+            return False
+        if self._clock.monotonic() < self._renew_at:
             return False
         return renewal.is_due(opened, where=self._where, clock=self._clock)
 
@@ -310,7 +315,10 @@ class Client:
         try:
             fresh = await self._connecting.open_session(by=by)
         except (connecting.NotOpened, failures.NeedsOperator) as fault:
-            self._renewal_failed(str(fault))
+            if by == "next" and replacing.find_next(self._where) is None:
+                self._nudge.set()  # a command has put it in place meanwhile
+            else:
+                self._renewal_failed(str(fault))
             return
         self._renewal_failures, self._renew_at = 0, 0.0
         await self._took_over(fresh)

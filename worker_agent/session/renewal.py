@@ -7,6 +7,7 @@ pair (the Platform was put back from a backup) makes the present pair known agai
 """
 
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 
 from runtime_kit import clock as clock_kit
@@ -19,8 +20,13 @@ from worker_agent.settings import failures, paths
 
 ANSWER_SECONDS = 20.0
 
+_REPLACED = "Another command has replaced this machine's key meanwhile."
 ASKED = crash_points.declare("renew.asked", story="The renewal is about to be sent.")
 GRANTED = crash_points.declare("renew.granted", story="The Platform knows the next certificate.")
+
+
+class _ReplacedMeanwhile(failures.Temporary):
+    """The connection was made with a key that has been replaced since; the next one is not."""
 
 
 async def renew(
@@ -32,10 +38,21 @@ async def renew(
 ) -> own.Identity:
     """Makes the next pair known to the Platform and returns it; it is not in use yet.
 
+    Where the connection was let in by a next pair that lay there already, that one is put in place
+    first, and is enough if it is of the wanted kind.
+
     `new_key` None goes on with a next pair that lies there already, or keeps the key. The time by
     which the certificate is made is the Platform's. Raises what `Link.ask` raises, `Fault` for an
     answer about another certificate, and `Temporary` where nothing can be written.
     """
+    if opened.proof.name == "next":
+        before = own.load(where).pin
+        await put_in_place(where, clock=clock)
+        placed = own.load(where)
+        if new_key is None or new_key == (placed.pin != before):
+            return placed  # what an earlier renewal began is what was wanted
+        present = next(one for one in replacing.candidates(where) if one.name == "present")
+        opened = dataclasses.replace(opened, proof=present)
     if opened.proof.name == "former":
         coming = own.load(where)
     else:
@@ -85,6 +102,8 @@ async def _prepare(
 ) -> own.Identity:
     _, agent = connecting.read(where)
     async with _locked(where, clock=clock):
+        if own.load(where).pin != opened.proof.pin:
+            raise _ReplacedMeanwhile(_REPLACED)
         return replacing.prepare(
             where,
             node_id=agent.node_id,
@@ -96,7 +115,11 @@ async def _prepare(
 
 
 def _key_of(proof: replacing.Candidate) -> certificates.PrivateKey:
-    return certificates.parse_key(private_files.read_private(proof.key, max_bytes=own.MAX_BYTES))
+    """The key that the connection proved; its file may hold another one by now."""
+    key = certificates.parse_key(private_files.read_private(proof.key, max_bytes=own.MAX_BYTES))
+    if certificates.pin_of_key(key) != proof.pin:
+        raise _ReplacedMeanwhile(_REPLACED)
+    return key
 
 
 @contextlib.asynccontextmanager
