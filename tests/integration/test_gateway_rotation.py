@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import json
 import pathlib
+import shutil
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import gateway_port, machine, operators, real_platform
+from tests.support import certificates, gateway_port, machine, operators, postgres, real_platform
 from wire_protocol import join_token
 
 pytestmark = pytest.mark.timeout(240)
@@ -64,10 +65,10 @@ class Rig:
         asked = {"port": port, "after_seconds": seconds}
         self.platform.api("POST", "/platform/rotate-tls-key", asked)
 
-    def join(self, node_id: str) -> Node:
+    def join(self, node_id: str, *more: str) -> Node:
         node = Node(node_id=node_id, folder=self.folder / node_id)
         token = machine.issue(self.platform, node_id)
-        arguments = ("worker", "join", "-", "--data-dir", str(node.folder))
+        arguments = ("worker", "join", "-", "--data-dir", str(node.folder), *more)
         real_platform.run_enlist(*arguments, stdin=token)
         return node
 
@@ -242,3 +243,107 @@ def test_a_platform_that_moves_is_followed_when_the_new_place_was_named_before(
             rig.wait_ready(node)
             assert node.statement()["urls"]["enrollment"] == f"https://{OTHER}:{enrollment}"
             assert f"https://{OTHER}:{gateway}" in node.statement()["urls"]["gateway"]
+
+
+def _without_a_listener(
+    folder: pathlib.Path, *arguments: str, listen: str, public_url: str, gateway: int
+) -> contextlib.AbstractContextManager[real_platform.RealPlatform]:
+    """A Platform whose API takes machines in, under a name of its own."""
+    return real_platform.running(
+        folder,
+        *("--listen", listen, "--public-url", public_url, "--gateway-port", str(gateway)),
+        *arguments,
+        environment={**QUICK, "ENLIST_DISPATCH__ENABLED": "true"},
+        enrollment_port=None,
+    )
+
+
+def test_another_public_url_is_followed_over_the_session(tmp_path: pathlib.Path) -> None:
+    port, gateway = machine.free_port(), machine.free_port()
+    listen = f"0.0.0.0:{port}"
+
+    @contextlib.contextmanager
+    def under(name: str) -> Iterator[Rig]:
+        url = f"https://{name}:{port}"
+        with _without_a_listener(
+            tmp_path / "platform", listen=listen, public_url=url, gateway=gateway
+        ) as platform:
+            yield Rig(platform=platform, folder=tmp_path)
+
+    with contextlib.ExitStack() as stack:
+        with under(LOOPBACK) as rig:
+            node = rig.join("web-1")
+            stack.enter_context(node.running())
+            rig.wait_ready(node)
+        with under("localhost") as rig:
+            rig.wait_ready(node)
+            rig.wait_follows(node)
+            assert node.statement()["urls"]["enrollment"] == f"https://localhost:{port}"
+
+
+def test_trust_is_followed_over_the_session_where_a_ca_file_proves_a_name_that_is_gone(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Addresses from statements are not adopted in that mode; the keys it says are."""
+    authority = certificates.issue(authority=True, common_name="ca")
+    own = certificates.issue(issuer=authority).write(tmp_path / "own.pem")
+    ca = tmp_path / "ca.pem"
+    ca.write_text(authority.pem)
+    files = ("--tls-cert-file", str(own), "--tls-key-file", str(own))
+    gateway = machine.free_port()
+
+    @contextlib.contextmanager
+    def at(port: int) -> Iterator[Rig]:
+        with _without_a_listener(
+            tmp_path / "platform",
+            *files,
+            listen=f"{LOOPBACK}:{port}",
+            public_url=f"https://{LOOPBACK}:{port}",
+            gateway=gateway,
+        ) as platform:
+            yield Rig(platform=platform, folder=tmp_path)
+
+    with contextlib.ExitStack() as stack:
+        with at(machine.free_port()) as rig:
+            node = rig.join("web-1", "--platform-ca-file", str(ca))
+            assert json.loads((node.folder / "join.json").read_text())["mode"] == "ca-file"
+            stack.enter_context(node.running())
+            rig.wait_ready(node)
+        with at(machine.free_port()) as rig:
+            rig.platform.api("POST", "/platform/rotate-trust-key")
+            rig.wait_ready(node)
+            rig.wait_follows(node)
+            assert len(node.statement()["trust_keys"]) == 2
+
+
+def test_engines_on_one_store_serve_the_next_key_together_and_keep_their_sessions(
+    tmp_path: pathlib.Path, postgres_server: postgres.Server
+) -> None:
+    url = postgres_server.new_database()
+    with contextlib.ExitStack() as stack:
+        stack.callback(postgres_server.drop_database, url)
+        first = stack.enter_context(
+            real_platform.running(tmp_path / "one", database_url=url, environment=QUICK)
+        )
+        (tmp_path / "two").mkdir(mode=0o700)
+        shutil.copy2(tmp_path / "one" / "master.key", tmp_path / "two" / "master.key")
+        second = stack.enter_context(
+            real_platform.running(tmp_path / "two", database_url=url, environment=QUICK)
+        )
+        rigs = [Rig(platform=one, folder=tmp_path) for one in (first, second)]
+        gateways = {one.said["gateway"] for one in (first, second)}
+        assert first.said["gateway_pins"] == second.said["gateway_pins"]
+        operators.wait_until(
+            lambda: set(gateway_port.statement(first)["urls"]["gateway"]) == gateways,
+            what="the statement names the gateways of both",
+        )
+        node = rigs[0].join("web-1")
+        agent = stack.enter_context(node.running())
+        generation = rigs[0].wait_ready(node)
+        rigs[0].rotate(seconds=0)
+        (following,) = rigs[0].pins
+        operators.wait_until(
+            lambda: {rig.served for rig in rigs} == {following}, what="both serve the next key"
+        )
+        rigs[1].wait_follows(node)
+        assert (node.sessions(agent), rigs[1].wait_ready(node)) == (1, generation)

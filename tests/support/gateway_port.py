@@ -53,7 +53,8 @@ def names(certificate: x509.Certificate) -> set[str]:
 def trust(platform: real_platform.RealPlatform) -> dict[str, Any]:
     """The answer to the trust question."""
     with httpx.Client(verify=False) as client:  # noqa: S501 - as anybody would ask
-        answer = client.post(f"{platform.enrollment_url}/api/v1/trust", json={})
+        where = platform.said["enrollment"] or platform.said["api"]
+        answer = client.post(f"{where}/api/v1/trust", json={})
     assert answer.status_code == 200
     document = answer.json()
     assert isinstance(document, dict)

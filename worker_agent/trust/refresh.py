@@ -122,8 +122,12 @@ async def refresh(
 async def take(
     where: paths.Paths, body: bytes, *, source: str, clock: clock_kit.Clock
 ) -> Refreshed:
-    """Keeps an answer that came over a session; the same verdict, and raises as `refresh` does."""
-    answered = _Answered(answer=_parsed(body, source=source), matched=True, url=source)
+    """Keeps an answer that came over a session; the same verdict, and raises as `refresh` does.
+
+    The session was proved by the gateway's pins, which is not every join's mode: believed is what
+    is signed, and no more.
+    """
+    answered = _Answered(answer=_parsed(body, source=source), matched=False, url=source)
     return await _keep(where, answered=answered, clock=clock)
 
 
