@@ -51,6 +51,19 @@ class Places:
             return mesh.Answer(refused=ANOTHER_KEY_KEPT)
         return await self._admit(tx, node_id=node_id, public_key=public_key, now=now)
 
+    async def find_standing(
+        self, tx: contract.Tx, *, node_id: ids.NodeId, public_key: str
+    ) -> mesh.Answer | None:
+        """The place that this very key has; None where something would have to be written."""
+        if self._mesh is None:
+            return mesh.Answer()
+        place = await members.find_live(tx, node_id=node_id)
+        if place is None or place.public_key != public_key:
+            return None
+        if place.address not in self._mesh.network:
+            return None
+        return mesh.Answer(grant=self._mesh.grant(place.address))
+
     async def over_session(
         self,
         tx: contract.Tx,

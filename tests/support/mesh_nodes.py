@@ -89,6 +89,7 @@ def platform_on(
     folder: pathlib.Path,
     environment: Mapping[str, str] | None = None,
     more: Sequence[str] = ("--mesh",),
+    enrollment_port: int = 0,
 ) -> Iterator[real_platform.RealPlatform]:
     """A Platform with a mesh on this host."""
     with real_platform.running(
@@ -97,6 +98,7 @@ def platform_on(
         prefix=hub.inside,
         addresses=(mesh_hosts.HUB_NAME,),
         environment=environment,
+        enrollment_port=enrollment_port,
     ) as platform:
         yield platform
 
