@@ -18,6 +18,7 @@ from wire_protocol import heartbeats, ids, times
 from wire_protocol import trust as verdicts
 from worker_agent.door import gateway
 from worker_agent.identity import lock, own
+from worker_agent.mesh import keeper as mesh_keeper
 from worker_agent.session import connecting, errands, outside, told
 from worker_agent.settings import failures, paths
 from worker_agent.trust import refresh
@@ -143,9 +144,12 @@ async def rehearse_renewal(where: paths.Paths, *, using: outside.Outside) -> Ren
 
 async def leave(where: paths.Paths, *, using: outside.Outside) -> Left:
     """Has the Platform remove this node, then deletes its files here; may be repeated."""
-    _, agent = connecting.read(where)
+    join, agent = connecting.read(where)
     if where.identity.exists():  # else the node was removed before, and the clearing was cut off
         await errands.leave(where, around=using)
+    if where.mesh.exists():  # an Agent that was killed has left its interface
+        member = mesh_keeper.Member(platform_id=join.platform_id, node_id=agent.node_id)
+        await mesh_keeper.remove_interface(member)
     async with lock.waited_for(where, clock=using.clock):
         _forget(where)
     return Left(node_id=agent.node_id, where=where, check=False)

@@ -25,7 +25,7 @@ from worker_agent.settings import documents, paths
 
 LOGGER = logging.getLogger(__name__)
 TURN_SECONDS = 5.0
-STALE_SECONDS = 150.0  # a session in use is renewed at 120 s, with tries of 5 s after that
+SILENT_SECONDS = 35.0  # a datagram every 5 s is answered within 10 s, at the latest by a keepalive
 TRY_ADDRESS_SECONDS = 15.0
 RETRY_SECONDS = (20.0, 60.0)
 ASK_SECONDS = (900.0, 2700.0)  # again where it is not up, or no session opens that would ask
@@ -118,6 +118,7 @@ class Keeper:
         self._made: Device | None = None  # the same, also while it has a fault
         self._retry = self._try_address = self._ask_at = 0.0
         self._asker: place.Asker | None = None
+        self._heard = (0, 0.0)  # how many bytes have come in, and when that last changed
         self._state: heartbeats.MeshState | None = None
         self._told: str | None = None
 
@@ -183,6 +184,7 @@ class Keeper:
         await device_.route(ipaddress.ip_network(grant.platform_address))
         self._device = device_
         self._try_address = self._clock.monotonic() + TRY_ADDRESS_SECONDS
+        self._heard = (0, 0.0)
         LOGGER.info(
             "Mesh interface up",
             extra={"interface": device_.name, "address": str(grant.address)},
@@ -199,7 +201,7 @@ class Keeper:
             raise programs.Fault("The interface was changed by somebody else.")
         self._nudge(grant.platform_address)
         age = _age(peer.handshake_at, now=self._clock.now())
-        if age is not None and age <= STALE_SECONDS:
+        if age is not None and self._hears(peer.received_bytes):
             self._tell(UP, reason=None, age=age)
             return
         self._tell(WAITING, reason=f"No answer from {peer.endpoint} by UDP.", age=age)
@@ -207,6 +209,15 @@ class Keeper:
             self._try_address = self._clock.monotonic() + TRY_ADDRESS_SECONDS
             endpoint = await self._endpoints.next(grant.endpoint)
             await self._device.set_peers([_peer(grant, endpoint=endpoint)])
+
+    def _hears(self, received_bytes: int) -> bool:
+        """Whether something has come in lately; told by bytes, as clocks are set forth and back."""
+        before, at = self._heard
+        now = self._clock.monotonic()
+        if received_bytes != before:
+            self._heard = (received_bytes, now)
+            return True
+        return received_bytes > 0 and now - at <= SILENT_SECONDS
 
     def _wanted(self, grant: mesh.Grant, *, private_key: secret.Secret) -> config.Wanted:
         alone = ipaddress.ip_network(grant.address)

@@ -38,6 +38,7 @@ class FakeDevice:
         self.wanted = wanted
         self.peer: config.Peer | None = None
         self.shaken: datetime.datetime | None = None
+        self.received = 0
         self.routes: list[str] = []
         self.ours = True
         self.removed = 0
@@ -58,7 +59,7 @@ class FakeDevice:
             endpoint=str(self.peer.endpoint),
             allowed=tuple(str(one) for one in self.peer.allowed),
             handshake_at=self.shaken,
-            received_bytes=0,
+            received_bytes=self.received,
             sent_bytes=0,
         )
         public_key = keys.public_key_of(self.wanted.private_key)
@@ -145,12 +146,14 @@ async def test_the_interface_is_what_the_place_says_and_reaches_the_platform_alo
 async def test_it_is_up_by_a_young_handshake_and_waits_without_one(machine: Machine) -> None:
     await machine.turn()
     assert machine.told() == ("waiting", "No answer from [2001:db8::1]:51820 by UDP.")
-    machine.device.shaken = machine.clock.now()
+    machine.device.shaken, machine.device.received = machine.clock.now(), 92
     await machine.turn()
     assert machine.told() == ("up", None)
     assert machine.keeper.state is not None
     assert machine.keeper.state.handshake_age_seconds == 5
-    await machine.turn(after=keeper.STALE_SECONDS)
+    await machine.turn(after=keeper.SILENT_SECONDS)
+    assert machine.state() == "up"
+    await machine.turn(after=1)
     assert machine.state() == "waiting"
 
 
@@ -180,8 +183,19 @@ async def test_an_address_that_answers_is_kept(machine: Machine) -> None:
     before = machine.device.peer
     for _ in range(10):
         machine.device.shaken = machine.clock.now()
+        machine.device.received += 32
         await machine.turn(after=keeper.TRY_ADDRESS_SECONDS)
     assert machine.device.peer is before
+
+
+async def test_a_clock_that_is_set_changes_nothing(machine: Machine) -> None:
+    await machine.turn()
+    machine.device.shaken = machine.clock.now()
+    for jump in (3600, -7200, 86_400):
+        machine.device.received += 32
+        machine.clock.jump(jump)
+        await machine.turn()
+        assert machine.state() == "up"
 
 
 FAULTS = {
