@@ -11,7 +11,7 @@ API::
         limits=tls_server.Limits(handshakes=64),
         handshake_failed=note,                  # (error, address); optional
     )
-    acceptor.links, acceptor.handshaking, acceptor.turned_away
+    acceptor.links, acceptor.sessions, acceptor.handshaking, acceptor.waiting, acceptor.turned_away
     acceptor.stop()                             # accept no more; links stay
     await acceptor.finish(timeout_s=5.0)        # wait for links that were closed, abort the rest
 
@@ -143,6 +143,11 @@ class Acceptor:
     def links(self) -> list[link.Link]:
         """Those that stand."""
         return [one.link for one in self._open if one.link is not None and one.link.ended is None]
+
+    @property
+    def sessions(self) -> int:
+        """How many connections stand, those included that are on their way out."""
+        return len(self._open)
 
     @property
     def handshaking(self) -> int:

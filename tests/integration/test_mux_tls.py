@@ -1,7 +1,6 @@
-"""Links over real mutual TLS: who gets in, what strangers cost, and what stays behind."""
+"""Links over real mutual TLS: who gets in, what crosses, and what stays behind."""
 
 import asyncio
-import contextlib
 import dataclasses
 import datetime
 import gc
@@ -9,116 +8,25 @@ import random
 import socket
 import ssl
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import uvloop
 
 from runtime_kit import pinned_handshake, server_trust, tls
-from runtime_kit.mux import connection, contexts, frames, link, tls_server, tls_wire, transports
-from tests.support import certificates, waits
+from runtime_kit.mux import contexts, frames, link, tls_wire, transports
+from tests.support import certificates, link_gate, waits
 
-NAME = "0123456789abcdef0123456789abcdef.node.enlist.internal"
 NO_PROXY: dict[str, str] = {}
 LONG_AGO = datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
 
 
-async def echo(_link: link.Link, method: str, body: bytes) -> bytes:
-    return method.encode() + b" " + body
-
-
-@dataclasses.dataclass(slots=True)
-class Gate:
-    """A server of links and what it has seen."""
-
-    acceptor: tls_server.Acceptor
-    server: certificates.Issued
-    port: int
-    folder: Path
-    known: dict[str, Sequence[bytes]]
-    opened: list[tuple[link.Link, tls_wire.Proof]]
-    failed: list[Exception]
-    sockets: int = 0
-
-    @property
-    def url(self) -> str:
-        return f"https://127.0.0.1:{self.port}"
-
-    def pem(self, issued: certificates.Issued) -> Path:
-        path = self.folder / f"{issued.pin[-12:]}-{issued.fingerprint[-12:]}.pem"
-        return path if path.exists() else issued.write(path)
-
-    async def dial(
-        self,
-        issued: certificates.Issued | None,
-        *,
-        name: str = NAME,
-        answer: link.Answer | None = None,
-    ) -> link.Link:
-        context = tls.trusting_context(leaf_der=self.server.der)
-        if issued is not None:
-            context.load_cert_chain(self.pem(issued))
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.port, ssl=context, server_hostname=name
-        )
-        return transports.over_streams(reader, writer, peer="the gate", answer=answer)
-
-
-@contextlib.asynccontextmanager
-async def gate(
-    folder: Path,
-    *,
-    limits: tls_server.Limits | None = None,
-    link_limits: connection.Limits | None = None,
-    change: Callable[[ssl.SSLContext], None] = lambda _context: None,
-) -> AsyncIterator[Gate]:
-    server = certificates.issue()
-    context = contexts.without_anchors(server.write(folder / "server.pem"))
-    change(context)
-    known: dict[str, Sequence[bytes]] = {}
-    opened: list[tuple[link.Link, tls_wire.Proof]] = []
-    failed: list[Exception] = []
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as sock:
-        acceptor = tls_server.accept_tls(
-            sock,
-            default=lambda: context,
-            anchors_for=lambda name: known.get(name, ()),
-            opened=lambda made, proof: opened.append((made, proof)),
-            answer=echo,
-            limits=limits,
-            link_limits=link_limits,
-            handshake_failed=lambda error, _address: failed.append(error),
-        )
-        yield Gate(
-            acceptor=acceptor,
-            server=server,
-            port=sock.getsockname()[1],
-            folder=folder,
-            known=known,
-            opened=opened,
-            failed=failed,
-        )
-        acceptor.stop()
-        for one in acceptor.links:
-            one.close(reason="over")
-        await acceptor.finish(timeout_s=2.0)
-
-
-async def closed(*links: link.Link) -> None:
-    for one in links:
-        one.close(reason="done")
-    # The wires of the client's side close in tasks of their own.
-    for one in links:
-        await one.wait_closed()
-    await waits.pace()
-
-
 async def test_a_client_gets_in_by_its_own_certificate_and_both_ends_ask(tmp_path: Path) -> None:
     node = certificates.issue(names=("node",))
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [node.der]
-        ours = await at.dial(node, answer=echo)
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [node.der]
+        ours = await at.dial(node, answer=link_gate.echo)
         assert await ours.ask("hello", b"me", timeout_s=5) == b"hello me"
         theirs, proof = at.opened[0]
         assert proof == tls_wire.Proof(leaf_der=node.der, address="127.0.0.1")
@@ -126,15 +34,15 @@ async def test_a_client_gets_in_by_its_own_certificate_and_both_ends_ask(tmp_pat
         assert await theirs.ask("health", b"?", timeout_s=5) == b"health ?"
         await theirs.ping(timeout_s=5)
         await ours.ping(timeout_s=5)
-        await closed(ours)
+        await link_gate.closed(ours)
 
 
 def test_the_same_holds_under_the_platforms_loop(tmp_path: Path) -> None:
     async def run() -> None:
         node = certificates.issue(names=("node",))
-        async with gate(tmp_path) as at:
-            at.known[NAME] = [node.der]
-            ours = await at.dial(node, answer=echo)
+        async with link_gate.gate(tmp_path) as at:
+            at.known[link_gate.NAME] = [node.der]
+            ours = await at.dial(node, answer=link_gate.echo)
             body = random.Random(1).randbytes(60_000)
             assert await ours.ask("a", body, timeout_s=5, max_bytes=10**5) == b"a " + body
             assert await at.opened[0][0].ask("b", body, timeout_s=5, max_bytes=10**5)
@@ -155,7 +63,7 @@ class Refused:
     """Who must not get in: what is shown under which name."""
 
     shown: Callable[[certificates.Issued, certificates.Issued], certificates.Issued | None]
-    name: str = NAME
+    name: str = link_gate.NAME
 
 
 REFUSED = {
@@ -181,8 +89,8 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 async def test_nobody_gets_in_with(case: Refused, tmp_path: Path) -> None:
     node, other = certificates.issue(names=("node",)), certificates.issue(names=("node",))
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [node.der]
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [node.der]
         at.known["other.node.enlist.internal"] = [other.der]
         ours = await at.dial(case.shown(node, other), name=case.name)
         with pytest.raises(link.ClientRefused, match="refused this client's certificate"):
@@ -200,13 +108,13 @@ async def test_dates_are_not_judged_and_a_second_certificate_is_as_good(tmp_path
         names=("node",), key=key, not_before=LONG_AGO, not_after=LONG_AGO.replace(year=2002)
     )
     new = certificates.issue(names=("node",), key=key)
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [old.der, new.der]
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [old.der, new.der]
         for issued in (old, new):
             ours = await at.dial(issued)
             await ours.ask("hello", b"", timeout_s=5)
             assert at.opened[-1][1].leaf_der == issued.der
-            await closed(ours)
+            await link_gate.closed(ours)
 
 
 async def test_a_client_whose_certificate_an_authority_made_is_known_by_it_alone(
@@ -215,14 +123,14 @@ async def test_a_client_whose_certificate_an_authority_made_is_known_by_it_alone
     authority = certificates.issue(authority=True, names=(), common_name="trust key")
     node = certificates.issue(names=("node",), issuer=authority)
     sibling = certificates.issue(names=("node",), issuer=authority)
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [node.der]
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [node.der]
         ours = await at.dial(node)
         await ours.ask("hello", b"", timeout_s=5)
         stranger = await at.dial(sibling)
         with pytest.raises(link.ClientRefused):
             await stranger.ask("hello", b"", timeout_s=5)
-        await closed(ours)
+        await link_gate.closed(ours)
 
 
 async def test_nothing_of_a_clients_anchors_is_kept_for_its_session(
@@ -238,8 +146,8 @@ async def test_nothing_of_a_clients_anchors_is_kept_for_its_session(
 
     monkeypatch.setattr(contexts, "of_anchors", noted)
     node = certificates.issue(names=("node",))
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [node.der]
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [node.der]
         ours = await at.dial(node)
         await ours.ask("hello", b"", timeout_s=5)
         gc.collect()
@@ -247,31 +155,32 @@ async def test_nothing_of_a_clients_anchors_is_kept_for_its_session(
         # The session goes on without it, also through a change of keys in TLS.
         for _ in range(3):
             await ours.ask("hello", b"x" * 60_000, timeout_s=5, max_bytes=100_000)
-        await closed(ours)
+        await link_gate.closed(ours)
 
 
 async def test_a_client_that_is_asked_for_another_group_gets_in_as_well(tmp_path: Path) -> None:
     node = certificates.issue(names=("node",))
-    async with gate(tmp_path, change=lambda one: one.set_ecdh_curve("secp384r1")) as at:
-        at.known[NAME] = [node.der]
+    async with link_gate.gate(tmp_path, change=lambda one: one.set_ecdh_curve("secp384r1")) as at:
+        at.known[link_gate.NAME] = [node.der]
         ours = await at.dial(node)
         assert await ours.ask("hello", b"", timeout_s=5) == b"hello "
-        await closed(ours)
+        await link_gate.closed(ours)
 
 
 async def test_no_ticket_is_given_so_no_session_is_resumed(tmp_path: Path) -> None:
     node = certificates.issue(names=("node",))
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [node.der]
-        context = tls.trusting_context(leaf_der=at.server.der)
-        context.load_cert_chain(at.pem(node))
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [node.der]
+        context = at.context(node)
 
         def twice() -> list[bool]:
             reused, session = [], None
             for _ in range(2):
                 with (
                     socket.create_connection(("127.0.0.1", at.port), timeout=5) as raw,
-                    context.wrap_socket(raw, server_hostname=NAME, session=session) as secure,
+                    context.wrap_socket(
+                        raw, server_hostname=link_gate.NAME, session=session
+                    ) as secure,
                 ):
                     secure.sendall(frames.frame(frames.Kind.PING, payload=b"12345678"))
                     assert secure.recv(100)
@@ -285,12 +194,14 @@ async def test_no_ticket_is_given_so_no_session_is_resumed(tmp_path: Path) -> No
 
 
 async def test_an_older_tls_is_not_spoken(tmp_path: Path) -> None:
-    async with gate(tmp_path) as at:
+    async with link_gate.gate(tmp_path) as at:
         context = tls.trusting_context(leaf_der=at.server.der)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         with pytest.raises(ssl.SSLError):
-            await asyncio.open_connection("127.0.0.1", at.port, ssl=context, server_hostname=NAME)
+            await asyncio.open_connection(
+                "127.0.0.1", at.port, ssl=context, server_hostname=link_gate.NAME
+            )
         await waits.until(lambda: len(at.failed) == 1)
 
 
@@ -301,8 +212,8 @@ async def test_ten_megabytes_cross_and_delay_a_small_question_by_little(tmp_path
     async def answer(_link: link.Link, method: str, body: bytes) -> bytes:
         return big if method == "log" else body
 
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [node.der]
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [node.der]
         ours = await at.dial(node, answer=answer)
         await ours.ask("hello", b"", timeout_s=5)
         theirs, _ = at.opened[0]
@@ -315,175 +226,13 @@ async def test_ten_megabytes_cross_and_delay_a_small_question_by_little(tmp_path
         assert await bulk == big
         # By turns of a window at most; behind the whole body there would have been room for one.
         assert small > 10
-        await closed(ours)
-
-
-STRANGERS: dict[str, bytes] = {
-    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "noise": random.Random(3).randbytes(5_000),
-    "a record that never ends": b"\x16\x03\x01\x40\x00" + b"\x01" * 16_379,
-    "a frame without TLS": frames.frame(frames.Kind.PING, payload=b"12345678"),
-}
-
-
-@pytest.mark.parametrize("raw", STRANGERS.values(), ids=STRANGERS.keys())
-async def test_a_stranger_is_closed_who_says(raw: bytes, tmp_path: Path) -> None:
-    limits = tls_server.Limits(handshake_s=0.3)
-    async with gate(tmp_path, limits=limits) as at:
-        reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
-        writer.write(raw)
-        async with asyncio.timeout(5):
-            with contextlib.suppress(ConnectionError):
-                await reader.read()
-        writer.close()
-        await waits.until(lambda: not at.acceptor.handshaking)
-        assert len(at.failed) == 1
-
-
-async def test_a_stranger_who_says_nothing_is_closed_in_time(tmp_path: Path) -> None:
-    async with gate(tmp_path, limits=tls_server.Limits(handshake_s=0.1)) as at:
-        reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
-        async with asyncio.timeout(5):
-            with contextlib.suppress(ConnectionError):
-                assert await reader.read() == b""
-        writer.close()
-        await waits.until(lambda: len(at.failed) == 1)
-        assert isinstance(at.failed[0], TimeoutError)
-
-
-async def test_silent_strangers_take_no_more_than_their_places_and_then_give_way(
-    tmp_path: Path,
-) -> None:
-    limits = tls_server.Limits(
-        handshakes=4, handshakes_per_address=2, waiting=3, waiting_per_address=2, handshake_s=0.5
-    )
-    node = certificates.issue(names=("node",))
-    async with gate(tmp_path, limits=limits) as at:
-        at.known[NAME] = [node.der]
-        silent = [await asyncio.open_connection("127.0.0.1", at.port) for _ in range(6)]
-        await waits.until(lambda: at.acceptor.turned_away == 2)
-        assert at.acceptor.handshaking == 2
-        assert at.acceptor.waiting == 2
-        # Another address has places of its own.
-        context = tls.trusting_context(leaf_der=at.server.der)
-        context.load_cert_chain(at.pem(node))
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1",
-            at.port,
-            ssl=context,
-            server_hostname=NAME,
-            local_addr=("127.0.0.9", 0),
-        )
-        other = transports.over_streams(reader, writer, peer="the gate")
-        assert await other.ask("hello", b"", timeout_s=5) == b"hello "
-        # And the silent ones' own address has places again once their time is over.
-        await waits.until(lambda: at.acceptor.handshaking == at.acceptor.waiting == 0)
-        again = await at.dial(node)
-        assert await again.ask("hello", b"", timeout_s=5) == b"hello "
-        for _, one in silent:
-            one.close()
-        await closed(other, again)
-
-
-async def test_a_crowd_at_once_gets_in_one_after_the_other(tmp_path: Path) -> None:
-    limits = tls_server.Limits(handshakes=4, handshakes_per_address=4)
-    node = certificates.issue(names=("node",))
-    async with gate(tmp_path, limits=limits) as at:
-        at.known[NAME] = [node.der]
-        most = 0
-
-        async def come() -> link.Link:
-            nonlocal most
-            ours = await at.dial(node)
-            most = max(most, at.acceptor.handshaking)
-            await ours.ask("hello", b"", timeout_s=20)
-            return ours
-
-        links = await asyncio.gather(*(come() for _ in range(60)))
-        assert at.acceptor.turned_away == 0
-        assert most <= 4
-        assert len(at.acceptor.links) == 60
-        await closed(*links)
-        await waits.until(lambda: at.acceptor.links == [])
-
-
-async def test_there_are_no_more_sessions_than_allowed(tmp_path: Path) -> None:
-    node = certificates.issue(names=("node",))
-    async with gate(tmp_path, limits=tls_server.Limits(sessions=2)) as at:
-        at.known[NAME] = [node.der]
-        links = [await at.dial(node) for _ in range(2)]
-        for ours in links:
-            await ours.ask("hello", b"", timeout_s=5)
-        with pytest.raises(ConnectionError):
-            await at.dial(node)
-        assert at.acceptor.turned_away == 1
-        await closed(links.pop())
-        await waits.until(lambda: len(at.acceptor.links) == 1)
-        await waits.until(lambda: not at.acceptor.handshaking)
-        third = await at.dial(node)
-        await third.ask("hello", b"", timeout_s=5)
-        await closed(third, *links)
-
-
-async def test_a_breach_of_the_protocol_ends_one_link_and_no_other(tmp_path: Path) -> None:
-    node = certificates.issue(names=("node",))
-    chance = random.Random(4)
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [node.der]
-        good = await at.dial(node)
-        await good.ask("hello", b"", timeout_s=5)
-        context = tls.trusting_context(leaf_der=at.server.der)
-        context.load_cert_chain(at.pem(node))
-        for _ in range(20):
-            reader, writer = await asyncio.open_connection(
-                "127.0.0.1", at.port, ssl=context, server_hostname=NAME
-            )
-            writer.write(b"\xff" + chance.randbytes(chance.randrange(8, 50_000)))
-            async with asyncio.timeout(5):
-                with contextlib.suppress(ConnectionError, ssl.SSLError):
-                    said = await reader.read()
-                    assert frames.read_header(said)[1] == frames.Kind.GOAWAY
-            writer.transport.abort()
-        await waits.until(lambda: len(at.acceptor.links) == 1)
-        assert await good.ask("hello", b"", timeout_s=5) == b"hello "
-        await closed(good)
-
-
-async def test_who_reads_nothing_is_cut_off_and_costs_little(tmp_path: Path) -> None:
-    node = certificates.issue(names=("node",))
-    limits = connection.Limits(close_s=0.2)
-    async with gate(tmp_path, link_limits=limits) as at:
-        at.known[NAME] = [node.der]
-        context = tls.trusting_context(leaf_der=at.server.der)
-        context.load_cert_chain(at.pem(node))
-        with socket.socket() as raw:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-
-            def flood() -> None:
-                raw.settimeout(5)
-                raw.connect(("127.0.0.1", at.port))
-                secure = context.wrap_socket(raw, server_hostname=NAME)
-                pings = frames.frame(frames.Kind.PING, payload=b"12345678") * 1_000
-                try:
-                    for _ in range(2_000):
-                        secure.sendall(pings)
-                except OSError:
-                    return
-                finally:
-                    secure.close()
-
-            await asyncio.to_thread(flood)
-        await waits.until(lambda: len(at.opened) == 1)
-        theirs, _ = at.opened[0]
-        ended = await theirs.wait_closed()
-        assert "does not read" in ended.reason
-        await waits.until(lambda: at.acceptor.links == [])
+        await link_gate.closed(ours)
 
 
 async def test_opened_may_turn_a_client_away_before_its_first_question(tmp_path: Path) -> None:
     node = certificates.issue(names=("node",))
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [node.der]
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [node.der]
         at.acceptor._opened = lambda made, _proof: made.close(reason="not-now", retry_after_s=7)
         ours = await at.dial(node)
         with pytest.raises(link.Closed, match="not-now"):
@@ -495,8 +244,8 @@ async def test_the_client_proves_the_server_before_it_shows_its_certificate(
     tmp_path: Path,
 ) -> None:
     node = certificates.issue(names=("node",))
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [node.der]
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [node.der]
         pem = tmp_path / "chain.pem"
         pem.write_text(node.pem)
         key = tmp_path / "key.pem"
@@ -505,15 +254,15 @@ async def test_the_client_proves_the_server_before_it_shows_its_certificate(
         client = server_trust.ClientCertificate(pem=pem, key=key)
         trust = server_trust.ServerTrust(pins=frozenset({at.server.pin}))
         opened = await server_trust.open_authenticated(
-            at.url, trust=trust, client=client, server_name=NAME, environment=NO_PROXY
+            at.url, trust=trust, client=client, server_name=link_gate.NAME, environment=NO_PROXY
         )
         ours = transports.over_streams(opened.reader, opened.writer, peer="the gate")
         assert await ours.ask("hello", b"", timeout_s=5) == b"hello "
-        await closed(ours)
+        await link_gate.closed(ours)
         other = server_trust.ServerTrust(pins=frozenset({node.pin}))
         with pytest.raises(pinned_handshake.PinMismatch):
             await server_trust.open_authenticated(
-                at.url, trust=other, client=client, server_name=NAME, environment=NO_PROXY
+                at.url, trust=other, client=client, server_name=link_gate.NAME, environment=NO_PROXY
             )
         await waits.until(lambda: len(at.failed) == 2)  # both connections that only looked
         assert len(at.opened) == 1
@@ -523,8 +272,8 @@ async def test_a_server_met_before_is_asked_at_once_and_a_new_certificate_found_
     tmp_path: Path,
 ) -> None:
     node = certificates.issue(names=("node",))
-    async with gate(tmp_path) as at:
-        at.known[NAME] = [node.der]
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [node.der]
         trust = server_trust.ServerTrust(pins=frozenset({at.server.pin}))
         former = certificates.issue(key=at.server.key)  # the same key: the pin holds
         for known, looked in ((at.server.der, 0), (former.der, 2)):
@@ -532,19 +281,19 @@ async def test_a_server_met_before_is_asked_at_once_and_a_new_certificate_found_
                 at.url,
                 trust=trust,
                 client=server_trust.ClientCertificate(pem=at.pem(node)),
-                server_name=NAME,
+                server_name=link_gate.NAME,
                 known_der=known,
                 environment=NO_PROXY,
             )
             assert opened.leaf.der == at.server.der
             ours = transports.over_streams(opened.reader, opened.writer, peer="the gate")
             await ours.ask("hello", b"", timeout_s=5)
-            await closed(ours)
+            await link_gate.closed(ours)
             await waits.until(lambda: len(at.failed) == looked)  # noqa: B023 - asked in this round
 
 
 async def test_a_client_whose_files_are_damaged_sends_nothing(tmp_path: Path) -> None:
-    async with gate(tmp_path) as at:
+    async with link_gate.gate(tmp_path) as at:
         pem = tmp_path / "empty.pem"
         pem.touch(mode=0o600)
         with pytest.raises(server_trust.ClientCertificateUnusable, match=r"empty\.pem"):
