@@ -1,9 +1,9 @@
 """How long to wait until the next try. Pure: times and chance are handed in.
 
-After a loss time is cut into spans, each with one try at a moment drawn from the whole of it: 2 s,
-five of 8 s, then 16, 32 and 60 s for ever. So a thousand machines that lost the Platform in one
-moment come back evenly, whenever it is there again, where waits that follow one another would bunch
-them. What stands in the way until somebody acts (a key that does not match, a machine that is not
+After a loss time is cut into spans, each with one try: 2 s, five of 8 s, then 16, 32 and 60 s for
+ever. Where in a span the tries lie is drawn once a loss, from the whole of it. So a thousand
+machines that lost the Platform in one moment come back evenly, whenever it is there again, where
+waits that follow one another would bunch them (docs/adr). What stands in the way until somebody acts (a key that does not match, a machine that is not
 known) is tried at most once a minute from the third failure on.
 """
 
@@ -24,6 +24,7 @@ class Pace:
         self._tries = 0
         self._standing = 0
         self._span_ends = 0.0
+        self._phase = 0.0
 
     @property
     def failures(self) -> int:
@@ -37,10 +38,12 @@ class Pace:
     def after_passing(self, now: float, *, asked: float | None = None) -> float:
         """Seconds to wait after what passes by itself; `asked` by the other side counts."""
         width = SPANS[min(self._tries, len(SPANS) - 1)]
+        if not self._tries:
+            self._phase = self._chance.random()
         start = max(self._span_ends, now) if self._tries else now
         self._tries += 1
         self._span_ends = start + width
-        own = start - now + self._chance.uniform(0, width)
+        own = start - now + self._phase * width
         if asked is None:
             return own
         # Whoever is sent away again and again keeps to its own pace, whatever it is told.
