@@ -19,12 +19,16 @@ from platform_server.settings import groups
 from platform_server.store import contract
 from platform_server.trust import port_certificate
 from runtime_kit import clock as clock_kit
-from runtime_kit import private_files
+from runtime_kit import crash_points, private_files
 from wire_protocol import pins
 
 _LOG = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 60.0
 _FILES_SECONDS: Final = 2.0
+
+CHANGED = crash_points.declare(
+    "tls-key.changed", story="a port has other pins, nobody has been told by a statement yet"
+)
 OnChange = Callable[[], Awaitable[None]]
 ServeWith = Callable[[port_certificate.PortIdentity], None]
 
@@ -114,6 +118,7 @@ class Certificates:
     async def ensure_now(self) -> None:
         """After an operator's order: does what is due and tells who must know."""
         if await self.ensure() and self.on_change is not None:
+            crash_points.reach(CHANGED)
             await self.on_change()
 
     async def follow(self) -> None:

@@ -16,10 +16,14 @@ from platform_server.endpoints import calls, refusals, routes
 from platform_server.sealing import envelope
 from platform_server.store import contract
 from platform_server.trust import authority, port_certificate, rotation, statements
+from runtime_kit import crash_points
 from wire_protocol import admin, ids, pins, product, times
 
 _MOST_DAYS: Final = 90
 DEFAULT_AFTER_SECONDS: Final = 7 * 86_400
+NEXT_STORED = crash_points.declare(
+    "tls-key.next-stored", story="a port's next key is stored with its day, nobody knows its pin"
+)
 _NAMES: Final = {"enrollment": "The enrollment port", "gateway": "The gateway"}
 
 
@@ -184,6 +188,7 @@ class PlatformRoutes:
         except port_certificate.RotationUnderWay as fault:
             raise refusals.Refusal("conflict", str(fault)) from None
         if not call.check:
+            crash_points.reach(NEXT_STORED)
             await self._ports_changed()
         return reply
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support import machine, operators, racers, real_platform
+from tests.support import gateway_port, machine, operators, racers, real_platform
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -31,6 +31,7 @@ class Operation(enum.Enum):
     START = "start"
     ENROLL = "enroll"
     ROTATE_MASTER_KEY = "rotate-master-key"
+    ROTATE_TLS_KEY = "rotate-tls-key"
 
 
 REACHED_BY = {
@@ -52,6 +53,8 @@ REACHED_BY = {
     "master-key.both-kept": Operation.ROTATE_MASTER_KEY,
     "master-key.rewrapped-some": Operation.ROTATE_MASTER_KEY,
     "master-key.rewrapped": Operation.ROTATE_MASTER_KEY,
+    "tls-key.next-stored": Operation.ROTATE_TLS_KEY,
+    "tls-key.changed": Operation.ROTATE_TLS_KEY,
 }
 
 ON_POSTGRESQL_ALONE = {"store.before-postgres-commit", "store.after-postgres-commit"}
@@ -220,10 +223,45 @@ def _rotate_master_key(point: str, place: _Place) -> None:
         platform.stop()
 
 
+def _rotate_tls_key(point: str, place: _Place) -> None:
+    """The Platform is killed while the gateway's key changes at once; the next engine ends it."""
+    platform = place.start(crash_at=point)
+    (old,) = platform.said["gateway_pins"]
+    command = (
+        *("--data-dir", str(place.data_dir), "--yes"),
+        *("platform", "rotate-tls-key", "--port", "gateway", "--now"),
+    )
+    with subprocess.Popen(
+        [*real_platform.ENLIST, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=real_platform.clean_environment(),
+    ) as rotating:
+        try:
+            place.wait_for_crash(point)
+        finally:
+            rotating.kill()
+            real_platform.kill_group(platform.process)
+    platform = place.start()
+    try:
+        (new,) = platform.said["gateway_pins"]
+        assert new != old
+        assert gateway_port.pin(platform.said["gateway"]) == new
+        assert gateway_port.statement(platform)["pins"]["gateway"] == [new]
+        real_platform.run_enlist(*command)
+        assert gateway_port.pin(platform.said["gateway"]) not in (old, new)
+        _check_whole(platform)
+        _enroll_one(platform)
+    finally:
+        platform.stop()
+
+
 _OPERATIONS: dict[Operation, Callable[[str, _Place], None]] = {
     Operation.START: _start,
     Operation.ENROLL: _enroll,
     Operation.ROTATE_MASTER_KEY: _rotate_master_key,
+    Operation.ROTATE_TLS_KEY: _rotate_tls_key,
 }
 
 
