@@ -2,7 +2,7 @@
 
 A process of its own, so that neither its memory nor its CPU is counted. It runs the session's own
 words (`wire_protocol.session`) over real links, without an Agent's files and timers. One JSON
-document a line on standard input (`open`, `rest`, `quiet`), one a line back.
+document a line on standard input (`open`, `rest`, `quiet`, `arrived`), one a line back.
 
 Known limit: it shares the machine with the Platform, so openings a second are a floor.
 """
@@ -23,11 +23,12 @@ import uvloop
 from runtime_kit import descriptors, failures, tls
 from runtime_kit.mux import link as links
 from runtime_kit.mux import transports
-from wire_protocol import health, heartbeats, ids, product, session
+from wire_protocol import health, heartbeats, ids, orders, product, session
 
 IN_FLIGHT = 12  # an address has 16 places for handshakes
 EVERY_SECONDS = 30.0
 ASK_SECONDS = 60.0
+PINGS = 200
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -41,6 +42,7 @@ class Crowd:
     trust_key: str
     nodes: list[dict[str, str]]
     opened: list[links.Link] = dataclasses.field(default_factory=list)
+    arrived: dict[str, float] = dataclasses.field(default_factory=dict)
     ended: int = 0
     sent: int = 0
     slowest: float = 0.0
@@ -113,7 +115,9 @@ class Crowd:
         )
         node_id = ids.parse_node_id(node["node_id"])
 
-        async def answer(_link: links.Link, _method: str, _body: bytes) -> bytes:
+        async def answer(_link: links.Link, method: str, body: bytes) -> bytes:
+            if method == session.Ask.ORDER:
+                return self._took(body)
             return health.AgentHealth(
                 node_id=node_id,
                 agent_id=ids.agent_id_of(node_id),
@@ -138,6 +142,24 @@ class Crowd:
         link.on_end = self._ended
         return link
 
+    def _took(self, body: bytes) -> bytes:
+        """An order has arrived: when, by the clock that all processes here share, and done."""
+        now = time.perf_counter()
+        order = json.loads(orders.parse_signed(body).content)
+        self.arrived.setdefault(f"{order['node_id']}:{order['sequence']}", now)
+        return orders.Result(
+            epoch=order["epoch"], sequence=order["sequence"], is_done=True
+        ).to_bytes()
+
+    async def tell_arrived(self) -> dict[str, Any]:
+        """When each order arrived, and how long a question and its answer take on a session."""
+        trips = []
+        for link in self.opened[:PINGS]:
+            began = time.perf_counter()
+            await link.ping(timeout_s=ASK_SECONDS)
+            trips.append(time.perf_counter() - began)
+        return {"arrived": self.arrived, "trips": trips}
+
     def _ended(self, _link: links.Link, ended: links.Ended) -> None:
         self.ended += 1
         print(f"A session ended: {ended}", file=sys.stderr)
@@ -161,13 +183,15 @@ def _heartbeat(trust_key: str) -> bytes:
 
 async def _run(crowd: Crowd) -> None:
     loop = asyncio.get_running_loop()
-    orders = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    lines = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     beating = asyncio.create_task(crowd.beat(), name="heartbeats")
-    while line := await orders.readline():
+    while line := await lines.readline():
         order = json.loads(line)
         if "open" in order:
             said = await crowd.open(order["open"])
+        elif "arrived" in order:
+            said = await crowd.tell_arrived()
         else:
             crowd.quiet = "quiet" in order
             said = await crowd.rest(order.get("quiet") or order["rest"])

@@ -36,7 +36,7 @@ _OVER_BATCH: Final = 100
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 
-CLAIMED = crash_points.declare("order.claimed", story="an order is about to be sent")
+SENDING = crash_points.declare("order.sending", story="an order is about to be sent")
 SENT = crash_points.declare(
     "order.sent", story="the Agent has answered an order, nothing of that is stored"
 )
@@ -58,10 +58,11 @@ class _Pause:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What a look at one node's orders gave."""
+    """What a look at one node's orders gave. `target` is for one that listens."""
 
     steps: list[plan.Step]
-    target: asking.Target | None
+    target: asking.Target | None = None
+    is_gone: bool = False
 
 
 class Deliverer:
@@ -180,10 +181,12 @@ class Deliverer:
         now = self._clock.now()
 
         async def work(tx: contract.Tx) -> None:
-            for order in await records.list_over(tx, now=now, limit=_OVER_BATCH):
+            over = await records.list_over(tx, now=now, limit=_OVER_BATCH)
+            await ending.lock(tx, node_ids=[order.node_id for order in over])
+            for order in over:
                 if order.state is states.State.QUEUED and order.expires_at <= now:
                     (step,) = plan.plan([order], epoch=order.epoch, now=now)
-                    await self._end(tx, step)
+                    await self._end_one(tx, step)
                 else:
                     await giving.end_of_removed(
                         tx, order=order, environment=self._environment, now=now
@@ -234,38 +237,46 @@ class Deliverer:
                 self._wake(following)
 
     async def _serve_once(self, node_id: ids.NodeId) -> bool:
-        """Does the first step that there is; says whether there may be another."""
-        found = await self._store.transact(
+        """Does what there is to do first; says whether there may be more."""
+        found = await self._store.read(
             functools.partial(
-                self._claim,
+                self._look_at,
                 node_id=node_id,
                 has_session=self.find(node_id) is not None,
                 recently_asked=self._recently_asked(node_id),
             )
         )
+        if found.is_gone or any(step.do is plan.Do.END for step in found.steps):
+            await self._store.transact(functools.partial(self._end, node_id=node_id, found=found))
+        steps = [step for step in found.steps if step.do is not plan.Do.END]
         way = self._way(node_id, target=found.target)
-        if not found.steps or way is None:
+        if found.is_gone or not steps or way is None:
             return False
-        step = found.steps[0]
+        return await self._hand(steps[0], way=way)
+
+    async def _hand(self, step: plan.Step, *, way: ways.Way) -> bool:
+        """Hands one order over, and writes down what came of that."""
+        node_id, answer = step.order.node_id, b""
         self._asked(step.order)
-        crash_points.reach(CLAIMED)
-        answer = b""
+        crash_points.reach(SENDING)
         try:
             answer = await way.hand(step.order.signed.to_bytes())
             result = orders.parse_result(answer) if answer else None
         except ways.NotNow as fault:
             _LOG.info("An order waits", extra={"node": node_id, "reason": str(fault)})
             self._put_off(node_id)
+            await self._write(step)
             return False
         except (ways.Refused, strict_json.Malformed) as fault:
             crash_points.reach(SENT)
-            await self._write(step.order, event=states.Event.FAIL, detail=str(fault))
+            await self._write(step, event=states.Event.FAIL, detail=str(fault))
         else:
             crash_points.reach(SENT)
-            if result is not None:
-                await self._write_result(node_id, result)
-            elif step.do is plan.Do.SEND:
-                await self._write(step.order, event=states.Event.TAKE)
+            if result is None:
+                await self._write(step, event=states.Event.TAKE)
+            else:
+                event = states.Event.SUCCEED if result.is_done else states.Event.FAIL
+                await self._write(step, event=event, detail=result.detail)
         self._pauses.pop(node_id, None)
         crash_points.reach(ACCEPTED)
         if not answer and isinstance(way, ways.ToPort):
@@ -273,7 +284,7 @@ class Deliverer:
             await self._clock.sleep(_FIRST_PAUSE_SECONDS)
         return True
 
-    async def _claim(
+    async def _look_at(
         self,
         tx: contract.Tx,
         *,
@@ -281,30 +292,32 @@ class Deliverer:
         has_session: bool,
         recently_asked: frozenset[str],
     ) -> _Found:
-        """In one transaction: ends what is over, and counts the try that comes next."""
-        now = self._clock.now()
-        node = await node_records.find(tx, node_id=node_id)
-        if node is None or node.state is node_states.State.REMOVED:
-            await giving.cancel_all(tx, node_id=node_id, environment=self._environment, now=now)
-            return _Found(steps=[], target=None)
+        """What is to be done; on a snapshot, since a commit here would cost each order a sync."""
+        target = None
+        if not has_session:  # a node that is gone has none
+            node = await node_records.find(tx, node_id=node_id)
+            if node is None or node.state is node_states.State.REMOVED:
+                return _Found(steps=[], is_gone=True)
+            entry = await roster.find(tx, node_id=node_id) if self._leads else None
+            target = None if entry is None else entry.target
         number = await statements.find_number(tx)
         steps = plan.plan(
             await records.list_open(tx, node_id=node_id),
             epoch=statements.FIRST_EPOCH if number is None else number[0],
-            now=now,
+            now=self._clock.now(),
             recently_asked=recently_asked,
         )
-        entry = await roster.find(tx, node_id=node_id) if self._leads else None
-        target = None if entry is None else entry.target
-        left: list[plan.Step] = []
-        for step in steps:
+        return _Found(steps=steps, target=target)
+
+    async def _end(self, tx: contract.Tx, *, node_id: ids.NodeId, found: _Found) -> None:
+        """Ends what is over."""
+        if found.is_gone:
+            await giving.cancel_all(
+                tx, node_id=node_id, environment=self._environment, now=self._clock.now()
+            )
+        for step in found.steps:
             if step.do is plan.Do.END:
-                await self._end(tx, step)
-            elif not has_session and target is None:
-                break
-            elif left or step.do is plan.Do.ASK or await records.claim(tx, order=step.order):
-                left.append(step)
-        return _Found(steps=left, target=target)
+                await self._end_one(tx, step)
 
     def _way(self, node_id: ids.NodeId, *, target: asking.Target | None) -> ways.Way | None:
         link = self.find(node_id)
@@ -314,35 +327,51 @@ class Deliverer:
             return ways.ToPort(asker=self._asker, target=target)
         return None
 
-    async def _write(self, order: records.Order, *, event: states.Event, detail: str = "") -> None:
-        async def work(tx: contract.Tx) -> None:
-            present = await records.find(tx, order_id=order.order_id)
-            if present is not None:
-                await ending.happened(
-                    tx,
-                    order=present,
-                    event=event,
-                    environment=self._environment,
-                    now=self._clock.now(),
-                    actor=ids.agent_id_of(order.node_id),
-                    detail=detail,
-                )
+    async def _write(
+        self, step: plan.Step, *, event: states.Event | None = None, detail: str = ""
+    ) -> None:
+        """Counts the try, where it was one, and writes down what came of it."""
 
-        await self._store.transact(work)
+        async def work(tx: contract.Tx) -> None:
+            await ending.lock(tx, node_ids=[step.order.node_id])
+            if step.do is plan.Do.SEND:
+                await records.count_try(tx, order_id=step.order.order_id)
+            if event is not None:
+                await self._happened(tx, step.order, event=event, detail=detail)
+
+        if event not in (None, states.Event.TAKE):
+            self._asks.get(step.order.node_id, {}).pop(step.order.order_id, None)
+        if event is not None or step.do is plan.Do.SEND:
+            await self._store.transact(work)
 
     async def _write_result(self, node_id: ids.NodeId, result: orders.Result) -> None:
         number = (result.epoch, result.sequence)
-        order = await self._store.read(
-            functools.partial(records.find_by_number, node_id=node_id, number=number)
-        )
-        if order is None:
-            _LOG.info("A result of an unknown order", extra={"node": node_id, "number": number})
-            return
-        self._asks.get(node_id, {}).pop(order.order_id, None)
-        event = states.Event.SUCCEED if result.is_done else states.Event.FAIL
-        await self._write(order, event=event, detail=result.detail)
 
-    async def _end(self, tx: contract.Tx, step: plan.Step) -> None:
+        async def work(tx: contract.Tx) -> bool:
+            order = await records.find_by_number(tx, node_id=node_id, number=number)
+            if order is None:
+                return False
+            event = states.Event.SUCCEED if result.is_done else states.Event.FAIL
+            await self._happened(tx, order, event=event, detail=result.detail)
+            return True
+
+        if not await self._store.transact(work):
+            _LOG.info("A result of an unknown order", extra={"node": node_id, "number": number})
+
+    async def _happened(
+        self, tx: contract.Tx, order: records.Order, *, event: states.Event, detail: str
+    ) -> None:
+        await ending.happened(
+            tx,
+            order=order,
+            event=event,
+            environment=self._environment,
+            now=self._clock.now(),
+            actor=ids.agent_id_of(order.node_id),
+            detail=detail,
+        )
+
+    async def _end_one(self, tx: contract.Tx, step: plan.Step) -> None:
         await ending.happened(
             tx,
             order=step.order,

@@ -68,7 +68,7 @@ async def give(
     """
     node_id = wish.node_id
     registry.require_ours(node_id, operators=operators)
-    await tx.lock(f"orders:{node_id}")
+    await ending.lock(tx, node_ids=[node_id])
     node = await registry.get(tx, node_id=node_id)
     if node.state is node_states.State.REMOVED:
         raise node_states.already_removed(node_id)
@@ -128,6 +128,7 @@ async def cancel(
     One that was sent without an answer may have been taken all the same; then the node's word
     about it still counts. Raises `NoSuchOrder` and `NotQueued`.
     """
+    await ending.lock(tx, node_ids=[node_id])
     order = await records.find(tx, order_id=order_id)
     if order is None or order.node_id != node_id:
         raise NoSuchOrder(f"The node {node_id} has no order {order_id}.")
@@ -142,7 +143,11 @@ async def cancel(
 async def cancel_all(
     tx: contract.Tx, *, node_id: ids.NodeId, environment: str, now: datetime.datetime
 ) -> None:
-    """Ends what is queued for a node that is removed: its next machine is to get none of it."""
+    """Ends what is queued for a node that is removed: its next machine is to get none of it.
+
+    Before anything is appended to the logs in this transaction; see `ending.lock`.
+    """
+    await ending.lock(tx, node_ids=[node_id])
     for order in await records.list_open(tx, node_id=node_id):
         await end_of_removed(tx, order=order, environment=environment, now=now)
 

@@ -215,15 +215,9 @@ async def change(
     return state if changed else None
 
 
-async def claim(tx: contract.Tx, *, order: Order) -> bool:
-    """Counts a try; False where it is no longer to be sent. Committed before anything is sent."""
-    return (
-        await tx.execute(
-            "UPDATE orders SET tries = tries + 1 WHERE order_id = ? AND state = 'queued'",
-            order.order_id,
-        )
-        == 1
-    )
+async def count_try(tx: contract.Tx, *, order_id: str) -> None:
+    """The order was sent once more. One that a killed engine sent is not counted."""
+    await tx.execute("UPDATE orders SET tries = tries + 1 WHERE order_id = ?", order_id)
 
 
 async def purge(tx: contract.Tx, *, ended_before: datetime.datetime, limit: int) -> int:

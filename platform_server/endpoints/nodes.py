@@ -61,9 +61,7 @@ class Nodes:
             told = await telling.find(tx, node_ids=[one.node_id for one in found], now=now)
             places = await members.find_of(tx, node_ids=[one.node_id for one in found])
             page = [
-                shown.node(
-                    one, told=told.get(one.node_id), place=places.get(one.node_id), now=now
-                )
+                shown.node(one, told=told.get(one.node_id), place=places.get(one.node_id), now=now)
                 for one in found
             ]
             if not filters and query.infra in (None, own_infra):
@@ -168,6 +166,9 @@ class Nodes:
 
         async def work(tx: contract.Tx) -> calls.Changed:
             node = await registry.remove(tx, node_id=node_id, operators=self._operators, now=now)
+            await giving.cancel_all(
+                tx, node_id=node_id, environment=call.settings.platform.environment, now=now
+            )
             await call.record(
                 tx,
                 action="nodes.remove",
@@ -178,9 +179,6 @@ class Nodes:
                     "state": node.state.value,
                     "force": call.query.force,
                 },
-            )
-            await giving.cancel_all(
-                tx, node_id=node_id, environment=call.settings.platform.environment, now=now
             )
             await events.append(tx, at=now, kind="node.removed", subject=node_id, infra=node.infra)
             changes = [

@@ -28,7 +28,7 @@ CRASHED = '"exit_code": -9'
 
 def test_the_points_cover_every_step() -> None:
     """A new point: it is walked by itself where its name says what it belongs to."""
-    every = {giving.STORED, deliver.CLAIMED, deliver.SENT, deliver.ACCEPTED, deliver.RESULT_STORED}
+    every = {giving.STORED, deliver.SENDING, deliver.SENT, deliver.ACCEPTED, deliver.RESULT_STORED}
     assert set(ENGINE_POINTS) == every
     assert set(AGENT_POINTS) == {
         name for name in crash_points.declared() if name.startswith("orders.")

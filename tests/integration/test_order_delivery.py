@@ -4,6 +4,7 @@ The network is in memory and the clock is moved by hand, so that what is lost, l
 said by the test; sockets, TLS and processes are in test_several_engines.py.
 """
 
+import asyncio
 import datetime
 import pathlib
 from collections.abc import AsyncIterator
@@ -75,6 +76,19 @@ async def test_an_order_is_carried_out_and_its_result_is_kept(
     ]
     assert machine.did == ["refresh-trust", "renew"]
     assert [one.tries for one in found] == [1, 1]
+
+
+async def test_that_an_order_was_taken_and_what_came_of_it_may_be_told_at_one_moment(
+    place: ordering.Place, engine: ordering.Engine
+) -> None:
+    """The clock stands, so what got lost between the two would stay lost."""
+    machine = await place.machine("web-1")
+    async with ordering.running(engine, machine):
+        engine.connect(machine)
+        for _ in range(3):
+            await asyncio.gather(*[engine.give("web-1") for _ in range(8)])
+            assert {state for _, state in await ended(engine)} == {"done"}
+    assert machine.did == ["refresh-trust"] * 24
 
 
 async def test_orders_arrive_in_the_order_of_their_numbers(
