@@ -162,6 +162,8 @@ def _new(name: str, *, number: int, undo: contextlib.ExitStack) -> Host:
     host = Host(name=name, address=str(net[2]), hub=str(net[1]))
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{host.hub} {HUB_NAME}\n")
     host.run("ip", "link", "set", "lo", "up")
+    if number == 0:  # the middle reaches itself by its name, too
+        host.run("ip", "addr", "add", f"{host.hub}/32", "dev", "lo")
     return host
 
 
