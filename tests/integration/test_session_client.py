@@ -1,6 +1,8 @@
 """The node's session over months of simulated time: when it returns, renews, asks, and stops.
 
 Everything is the product's own code but the network, which is a pair of links in memory.
+
+Long because each claim is about one whole life of a session, and all share one small world.
 """
 
 import asyncio
@@ -86,7 +88,7 @@ async def test_it_beats_in_the_platforms_rhythm(
     node: dialling.Node, gateway: imaginary_gateway.ImaginaryGateway
 ) -> None:
     async with node.running():
-        await asyncio.sleep(10 * 30 + 1)
+        await dialling.passes(10 * 30 + 1)
     assert len(gateway.node("web-1").beats) == 11
     assert node.told.heartbeats == 11
 
@@ -98,10 +100,10 @@ async def test_silence_is_noticed_within_a_minute_and_the_session_is_opened_agai
     clock: virtual_time.VirtualClock,
 ) -> None:
     async with node.running():
-        await asyncio.sleep(45)
+        await dialling.passes(45)
         gone = clock.monotonic()
         way.pairs[-1].blackhole()
-        await asyncio.sleep(61)
+        await dialling.passes(61)
         assert len(way.dialled) >= 2, "half-open, and nobody noticed"
         await gateway.session_of("web-1", after=1)
         assert clock.monotonic() - gone <= 90
@@ -127,11 +129,11 @@ async def test_while_nobody_is_there_it_tries_ever_more_rarely_and_for_ever(
     way.down = True
     before = (node.agent, node.certificate)
     async with node.running():
-        await asyncio.sleep(DAY / 2)
+        await dialling.passes(DAY / 2)
         assert node.ended is None
         assert len(way.dialled) < 12 * 60 + 20
         way.down = False
-        await asyncio.sleep(121)
+        await dialling.passes(121)
         assert gateway.open_session("web-1") is not None
     assert (node.agent.gateway_pins, node.certificate) == (before[0].gateway_pins, before[1])
 
@@ -141,7 +143,7 @@ async def test_a_changed_key_is_tried_at_most_once_a_minute_after_the_third_fail
 ) -> None:
     way.other_key = True
     async with node.running():
-        await asyncio.sleep(HOUR)
+        await dialling.passes(HOUR)
     gaps = [b - a for a, b in zip(way.dialled, way.dialled[1:], strict=False)]
     assert min(gaps[2:]) >= 60
     assert node.trust.asked >= 10
@@ -155,9 +157,9 @@ async def test_ten_minutes_of_nothing_but_unknown_keys_end_it_and_everything_is_
     node.trust.answer = failures.NotBelieved("No trust key that this machine holds signed it.")
     before = (node.agent, node.certificate, node.where.trust.read_bytes())
     async with node.running():
-        await asyncio.sleep(540)
+        await dialling.passes(540)
         early = node.ended
-        await asyncio.sleep(400)
+        await dialling.passes(400)
     assert early is None
     assert isinstance(node.ended, failures.NeedsOperator)
     assert node.ended.exit_code == 6
@@ -174,7 +176,7 @@ async def test_answers_that_prove_nothing_do_not_end_it(
     way.other_key = True
     node.trust.answer = answer
     async with node.running():
-        await asyncio.sleep(6 * HOUR)
+        await dialling.passes(6 * HOUR)
     assert node.ended is None
 
 
@@ -194,7 +196,7 @@ async def test_what_only_a_person_can_settle_ends_it_at_once_with_the_command(
 ) -> None:
     gateway.refuses[session.Ask.HELLO] = links.Refusal(code, "It runs at 192.0.2.1")
     async with node.running():
-        await asyncio.sleep(5)
+        await dialling.passes(5)
     assert isinstance(node.ended, failures.NeedsOperator)
     assert words in str(node.ended)
     assert "It runs at 192.0.2.1" in str(node.ended)
@@ -205,7 +207,7 @@ async def test_a_refusal_that_passes_is_tried_again(
 ) -> None:
     gateway.refuses[session.Ask.HELLO] = links.Refusal(session.Refusal.NOT_NOW, "Full")
     async with node.running():
-        await asyncio.sleep(30)
+        await dialling.passes(30)
         del gateway.refuses[session.Ask.HELLO]
         await gateway.session_of("web-1")
     assert node.ended is None
@@ -218,7 +220,7 @@ async def test_the_time_that_the_platform_asks_for_is_waited(
     clock: virtual_time.VirtualClock,
 ) -> None:
     async with node.running():
-        await asyncio.sleep(40)
+        await dialling.passes(40)
         link = await gateway.session_of("web-1")
         sent_away = clock.monotonic()
         link.close(reason="engine-replaced", retry_after_s=17.5)
@@ -240,7 +242,7 @@ async def test_one_that_is_always_sent_away_at_once_does_not_spin(
 
     gateway._confirm = and_away  # type: ignore[method-assign]
     async with node.running():
-        await asyncio.sleep(HOUR)
+        await dialling.passes(HOUR)
     assert len(way.dialled) <= 75
 
 
@@ -248,9 +250,9 @@ async def test_a_newer_statement_is_fetched_over_the_session_and_believed_by_its
     node: dialling.Node, gateway: imaginary_gateway.ImaginaryGateway
 ) -> None:
     async with node.running():
-        await asyncio.sleep(1)
+        await dialling.passes(1)
         gateway.platform.publish(gateway.platform.keys[0], gateway.platform.new_key())
-        await asyncio.sleep(61)
+        await dialling.passes(61)
         assert node.trust.held.statement.serial == 2
     assert (node.trust.taken, node.trust.asked) == (1, 0)
 
@@ -287,7 +289,7 @@ async def test_it_renews_in_place_ten_times_in_a_day_and_is_never_away(
         async with node.running():
             await gateway.session_of("web-1")
             for _ in range(24 * 4):
-                await asyncio.sleep(900)
+                await dialling.passes(900)
                 gaps += gateway.open_session("web-1") is None
                 seen.add(node.certificate)
     assert len(seen) >= 10
@@ -307,7 +309,7 @@ async def test_twenty_lost_answers_to_a_renewal_lock_nobody_out(
             with pytest.raises(failures.Temporary):
                 await holding.renew(new_key=number % 2 == 0)
             await gateway.session_of("web-1", after=sessions)
-            await asyncio.sleep(40)
+            await dialling.passes(40)
     after = own.load(node.where)
     assert gateway.asked.count(session.Ask.RENEW) >= 20
     assert after.pin != before.pin
@@ -321,10 +323,10 @@ async def test_a_machine_away_for_twice_its_certificates_life_comes_back_and_ren
     clock: virtual_time.VirtualClock,
 ) -> None:
     before = own.load(node.where)
-    await asyncio.sleep(180 * DAY)
+    await dialling.passes(180 * DAY)
     assert before.certificate.not_valid_after_utc < clock.now()
     async with node.running():
-        await asyncio.sleep(60)
+        await dialling.passes(60)
         assert gateway.open_session("web-1") is not None
     after = own.load(node.where)
     assert after.certificate != before.certificate
@@ -348,7 +350,7 @@ async def test_a_clock_that_is_wrong_by_years_renews_nothing(
     )
     before = node.certificate
     async with node.running():
-        await asyncio.sleep(HOUR)
+        await dialling.passes(HOUR)
     assert node.certificate == before
     assert session.Ask.RENEW not in gateway.asked
 
@@ -361,7 +363,7 @@ async def test_a_new_key_is_signed_by_the_old_one_and_taken_into_use(
         await gateway.session_of("web-1")
         await holding.renew(new_key=True)
         await gateway.session_of("web-1", after=1)
-        await asyncio.sleep(31)
+        await dialling.passes(31)
         assert (await gateway.ask_health("web-1")).node_id == "web-1"
     after = own.load(node.where)
     assert after.pin != before.pin
@@ -384,7 +386,7 @@ async def test_a_renewal_that_a_command_left_unfinished_is_finished(
     coming = replacing.find_next(node.where)
     assert coming is not None
     async with node.running():
-        await asyncio.sleep(60)
+        await dialling.passes(60)
         assert gateway.open_session("web-1") is not None
     assert own.load(node.where).pin == coming.pin
 
@@ -398,7 +400,7 @@ async def test_a_next_key_that_was_welcomed_and_not_put_in_place_still_opens_the
     known = gateway.node("web-1")
     known.present = made.certificate  # the Platform has promoted it; the old key counts no more
     async with node.running():
-        await asyncio.sleep(60)
+        await dialling.passes(60)
         assert gateway.open_session("web-1") is not None
     assert own.load(node.where).pin == made.pin
 
@@ -416,11 +418,11 @@ async def test_a_platform_put_back_from_before_the_renewal_learns_the_present_ke
         # restored: the epoch rises, the certificate and the generation are those of the backup
         known.present, known.coming, known.former = old, None, []
         known.generation, gateway.epoch = 1, 2
-        await asyncio.sleep(40)
+        await dialling.passes(40)
         link = gateway.open_session("web-1")
         assert link is not None
         link.close(reason="restored")
-        await asyncio.sleep(120)
+        await dialling.passes(120)
         assert gateway.open_session("web-1") is not None
     assert known.present == present.certificate
     assert own.load(node.where).pin == present.pin
@@ -432,12 +434,12 @@ async def test_where_the_gateway_knows_no_certificate_of_it_it_keeps_trying_rare
 ) -> None:
     gateway.knows_nobody = True
     async with node.running():
-        await asyncio.sleep(HOUR)
+        await dialling.passes(HOUR)
         assert node.ended is None
         assert len(way.dialled) <= 64
         assert "does not know this machine's certificate" in node.told.reasons[-1]
         gateway.knows_nobody = False
-        await asyncio.sleep(121)
+        await dialling.passes(121)
         assert gateway.open_session("web-1") is not None
 
 
@@ -454,11 +456,11 @@ async def test_a_disk_that_cannot_be_written_opens_no_session_and_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(agent_file, "write", full)
         async with node.running():
-            await asyncio.sleep(60)
+            await dialling.passes(60)
             assert session.Ask.CONFIRM not in gateway.asked
             assert "No space left" in node.told.reasons[-1]
             patch.undo()
-            await asyncio.sleep(60)
+            await dialling.passes(60)
             assert gateway.open_session("web-1") is not None
     assert node.where.agent.read_bytes() != before
 
@@ -474,10 +476,10 @@ async def test_a_fault_that_nobody_foresaw_does_not_end_the_agent(
     with monkeypatch.context() as patch:
         patch.setattr(connecting.Connecting, "open_session", broken)
         async with node.running():
-            await asyncio.sleep(300)
+            await dialling.passes(300)
             assert node.ended is None
             patch.undo()
-            await asyncio.sleep(200)
+            await dialling.passes(200)
             assert gateway.open_session("web-1") is not None
 
 
@@ -494,7 +496,7 @@ async def test_a_copy_of_a_running_machine_is_refused_and_the_first_stays(
         shutil.copytree(node.where.folder, copied.folder)
         copy = dialling.node(copied, connect=way.connect, clock=clock, instance="there")
         async with copy.running():
-            await asyncio.sleep(600)
+            await dialling.passes(600)
         assert isinstance(copy.ended, failures.NeedsOperator)
         assert "192.0.2.1" in str(copy.ended)
         assert "192.0.2.2" in str(copy.ended)
@@ -513,7 +515,7 @@ async def test_the_same_machine_started_again_takes_its_place_from_a_half_open_s
         way.pairs[-1].blackhole()
     again = dialling.node(node.where, connect=way.connect, clock=clock, instance="later")
     async with again.running():
-        await asyncio.sleep(10)
+        await dialling.passes(10)
         assert gateway.node("web-1").sessions == 2
     assert again.ended is None
 

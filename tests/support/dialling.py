@@ -156,6 +156,11 @@ class InMemory:
         return pair.left
 
 
+async def passes(seconds: float) -> None:
+    """That much time passes; at once where the loop's time is virtual."""
+    await asyncio.sleep(seconds)
+
+
 def join(
     folder: pathlib.Path,
     *,

@@ -41,6 +41,7 @@ class Candidate:
 
     name: str  # present, next, former
     pin: pins.Pin
+    certificate_sha256: pins.Pin
     certificate: pathlib.Path
     key: pathlib.Path  # the same file where both stand in one
 
@@ -57,13 +58,20 @@ def candidates(where: paths.Paths) -> tuple[Candidate, ...]:
     if coming is not None:
         key = where.next_key if where.next_key.exists() else where.key
         found.append(
-            Candidate(name="next", pin=coming.pin, certificate=where.next_certificate, key=key)
+            Candidate(
+                name="next",
+                pin=coming.pin,
+                certificate_sha256=pins.fingerprint_of_certificate(coming.certificate),
+                certificate=where.next_certificate,
+                key=key,
+            )
         )
     half = own.is_half_replaced(where)
     found.append(
         Candidate(
             name="present",
             pin=present.pin,
+            certificate_sha256=pins.fingerprint_of_certificate(present.certificate),
             certificate=where.next_certificate if half else where.certificate,
             key=where.key,
         )
@@ -71,8 +79,16 @@ def candidates(where: paths.Paths) -> tuple[Candidate, ...]:
     for path in where.formers:
         with contextlib.suppress(OSError, ValueError, private_files.LaxMode):
             pair = private_files.read_private(path, max_bytes=own.MAX_BYTES)
-            pin = pins.pin_of_certificate(certificates.parse_certificate(pair))
-            found.append(Candidate(name="former", pin=pin, certificate=path, key=path))
+            certificate = certificates.parse_certificate(pair)
+            found.append(
+                Candidate(
+                    name="former",
+                    pin=pins.pin_of_certificate(certificate),
+                    certificate_sha256=pins.fingerprint_of_certificate(certificate),
+                    certificate=path,
+                    key=path,
+                )
+            )
     return tuple(found)
 
 

@@ -3,8 +3,9 @@
 After a loss time is cut into spans, each with one try: 2 s, five of 8 s, then 16, 32 and 60 s for
 ever. Where in a span the tries lie is drawn once a loss, from the whole of it. So a thousand
 machines that lost the Platform in one moment come back evenly, whenever it is there again, where
-waits that follow one another would bunch them (docs/adr). What stands in the way until somebody acts (a key that does not match, a machine that is not
-known) is tried at most once a minute from the third failure on.
+waits that follow one another would bunch them (docs/adr). What stands in the way until somebody
+acts (a key that does not match, a machine that is not known) is tried at most once a minute from
+the third failure on.
 """
 
 import random

@@ -20,7 +20,7 @@ from worker_agent.settings import failures, paths
 
 ANSWER_SECONDS = 20.0
 
-_REPLACED = "Another command has replaced this machine's key meanwhile."
+_REPLACED = "Another command has renewed this machine's certificate meanwhile."
 ASKED = crash_points.declare("renew.asked", story="The renewal is about to be sent.")
 GRANTED = crash_points.declare("renew.granted", story="The Platform knows the next certificate.")
 
@@ -102,7 +102,8 @@ async def _prepare(
 ) -> own.Identity:
     _, agent = connecting.read(where)
     async with _locked(where, clock=clock):
-        if own.load(where).pin != opened.proof.pin:
+        present = own.load(where).certificate
+        if pins.fingerprint_of_certificate(present) != opened.proof.certificate_sha256:
             raise _ReplacedMeanwhile(_REPLACED)
         return replacing.prepare(
             where,
