@@ -32,6 +32,7 @@ _SECRETS = (
     re.compile(r"en[a-z]_[0-9a-f]{16}_[0-9a-f]{64}_[0-9a-f]{8}"),  # tokens with a check
     re.compile(r"enj_[A-Za-z0-9_-]{16,}"),  # join tokens
     re.compile(r"emk_[0-9a-f]{64}"),  # master keys
+    re.compile(r"AGE-SECRET-KEY-[A-Z0-9-]+"),  # whoever opens backups
     re.compile(
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)",
         re.DOTALL,

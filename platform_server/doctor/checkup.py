@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from platform_server.doctor import inside, outside, stopped, stored
+from platform_server.doctor import inside, outside, ports, rows, stopped, stored
 from platform_server.settings import layers
 from platform_server.store import contract, opening
 from runtime_kit import clock as clock_kit
@@ -133,18 +133,18 @@ class Checkup:
             content = json.loads(await outside.ask(self._places, "/api/v1/platform"))
         except (outside.NotAnswered, ValueError):
             return (findings.skipped("port", "The engine does not say which ports it has."),)
-        ports = [*outside.ports_of(content), *await self._api_port()]
+        known = [*ports.ports_of(content), *await self._api_port()]
         hosts = []
-        for one in ports:
+        for one in known:
             with contextlib.suppress(dial.InvalidUrl):
                 hosts.append(dial.parse_https_origin(one.url).host)
         found = await asyncio.gather(
-            outside.names(list(dict.fromkeys(hosts))),
-            *(outside.port(one, clock=self._clock) for one in ports),
+            ports.names(list(dict.fromkeys(hosts))),
+            *(ports.port(one, clock=self._clock) for one in known),
         )
         return tuple(finding for several in found for finding in several)
 
-    async def _api_port(self) -> list[outside.Port]:
+    async def _api_port(self) -> list[ports.Port]:
         """The API's port where it speaks TLS; the engine's one look is shared, so asked twice."""
         try:
             found = findings.parse(await outside.ask(self._places, inside.PATH))
@@ -154,7 +154,7 @@ class Checkup:
         url = str(facts.get("url", ""))
         if not url.startswith("https:"):
             return []
-        return [outside.Port(name="api", url=url, pins=tuple(facts.get("pins", ())))]
+        return [ports.Port(name="api", url=url, pins=tuple(facts.get("pins", ())))]
 
     def _stopped_settings(self) -> Found:
         try:
@@ -227,7 +227,7 @@ class Checkup:
     async def _stored_parts(self) -> list[tuple[str, bytes]]:
         try:
             async with stopped.opened(self._url()) as store:
-                found = await stored.tables(store)
+                found = await rows.read(store)
         except (contract.StoreError, ValueError) as fault:
             return [("store.txt", f"{fault}\n".encode())]
         return [("store.json", json.dumps(found, indent=2, default=str).encode())]

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from platform_server.doctor import stored
+from platform_server.doctor import population, stored
 from platform_server.endpoints import calls, routes
 from platform_server.nodes import asking, configured
 from platform_server.settings import layers, listing
@@ -97,15 +97,15 @@ async def _look(inside: Inside) -> list[findings.Finding]:
             _one, functools.partial(stored.certificates, store, now=now)
         ),
         "clock": functools.partial(_one, functools.partial(stored.clock, store, now=now)),
-        "engines": functools.partial(_one, functools.partial(stored.engines, store, now=now)),
-        "leases": functools.partial(_one, functools.partial(stored.leases, store, now=now)),
-        "nodes": functools.partial(_one, functools.partial(stored.nodes, store)),
+        "engines": functools.partial(_one, functools.partial(population.engines, store, now=now)),
+        "leases": functools.partial(_one, functools.partial(population.leases, store, now=now)),
+        "nodes": functools.partial(_one, functools.partial(population.nodes, store)),
         "agents": functools.partial(_agents, inside),
-        "mesh": functools.partial(_one, functools.partial(stored.mesh, store, now=now)),
+        "mesh": functools.partial(_one, functools.partial(population.mesh, store, now=now)),
         "backup": functools.partial(
             _one,
             functools.partial(
-                stored.backup,
+                population.backup,
                 store,
                 now=now,
                 environment=inside.running.settings.platform.environment,

@@ -75,12 +75,14 @@ class Far:
 
     def wait_for(self, true: Callable[[], bool], *, seconds: float, agent: machine.Agent) -> float:
         """Looks again and again; gives how long it took."""
-        began = time.monotonic()
-        while not true():
-            assert time.monotonic() - began < seconds, (
-                machine.node(self.platform, NODE), real_platform.tail(agent.log))  # fmt: skip
-            time.sleep(machine.PAUSE_SECONDS)
-        return time.monotonic() - began
+        return routed_hosts.until(
+            true,
+            seconds=seconds,
+            said=lambda: (machine.node(self.platform, NODE), real_platform.tail(agent.log)),
+        )
+
+    def state(self) -> str:
+        return str(machine.node(self.platform, NODE)["state"])
 
     def heard(self) -> str | None:
         """When the Platform last heard the node."""
@@ -143,6 +145,21 @@ def test_small_packets_alone_are_enough_for_joining_and_for_a_session(
     assert found["worker.path-mtu"]["status"] == "ok"
 
 
+@pytest.mark.parametrize("size", [1300, 600])
+def test_a_black_hole_is_found_and_a_size_that_works_is_named(
+    size: int, tmp_path: pathlib.Path
+) -> None:
+    with far(tmp_path) as net:
+        net.join()
+        # A listener of somebody else's in between, which holds its packets to no size.
+        with net.hosts.serving_as_others_do(net.platform.enrollment_url):
+            net.hosts.lose_larger_than(size)
+            found = net.doctor()["worker.path-mtu"]
+    assert (found["status"], found["class"]) == ("failed", "needs-operator"), found
+    assert found["facts"]["works_with_mtu"] < size
+    assert "tcp_mtu_probing" in found["command"]
+
+
 def test_a_session_opens_and_stays_while_every_fifth_packet_is_lost(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -203,3 +220,63 @@ def test_a_connection_that_died_without_a_word_is_noticed_and_made_anew(
 def _lost(agent: machine.Agent) -> bool:
     lines = [json.loads(line) for line in agent.log.read_text().splitlines() if line[:1] == "{"]
     return any(line["event"].startswith("Session ended") for line in lines)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_at_the_pace_that_is_shipped_a_dead_connection_is_noticed_within_a_minute(
+    tmp_path: pathlib.Path,
+) -> None:
+    with far(tmp_path) as net:
+        net.join()
+        with net.agent() as agent:
+            net.ready()
+            before = net.sessions(agent)
+            net.hosts.cut()
+            noticed = net.wait_for(lambda: _lost(agent), seconds=90, agent=agent)
+            there = net.wait_for(lambda: net.state() == "unreachable", seconds=90, agent=agent)
+            net.hosts.move_platform()
+            net.hosts.heal()
+            back = net.wait_for(lambda: net.sessions(agent) > before, seconds=90, agent=agent)
+            net.ready()
+    assert noticed <= 60
+    assert noticed + there <= 125  # 55 s of silence, and the grace of a minute
+    assert back <= 90
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("forgotten_after", [60, 350])
+def test_at_the_pace_that_is_shipped_a_translation_never_forgets_the_connection(
+    forgotten_after: int, tmp_path: pathlib.Path
+) -> None:
+    with far(tmp_path) as net:
+        net.hosts.translate_and_forget_after(forgotten_after)
+        net.join()
+        with net.agent() as agent:
+            net.ready()
+            until = time.monotonic() + forgotten_after + 60
+            net.wait_for(lambda: time.monotonic() > until, seconds=600, agent=agent)
+            assert len(net.sessions(agent)) == 1
+            assert net.state() == "ready"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_ten_minutes_of_every_fifth_packet_lost_leave_the_node_ready(
+    tmp_path: pathlib.Path,
+) -> None:
+    with far(tmp_path) as net:
+        net.join()
+        net.hosts.lose(20)
+        with net.agent() as agent:
+            net.ready(seconds=90)
+            states: list[str] = []
+            until = time.monotonic() + 600
+
+            def over() -> bool:
+                states.append(net.state())
+                return time.monotonic() > until
+
+            net.wait_for(over, seconds=700, agent=agent)
+    assert states.count("ready") / len(states) > 0.95

@@ -11,7 +11,9 @@ import os
 import pathlib
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,6 +22,25 @@ PLATFORM_IPV4, PLATFORM_IPV6 = "10.98.1.1", "fd98:1::1"
 MOVED_IPV4 = "10.98.1.9"
 MACHINE_IPV4, MACHINE_IPV6 = "10.98.2.2", "fd98:2::2"
 _SECONDS = 20.0
+_PAUSE_SECONDS = 0.05
+
+
+_RELAY = """
+import asyncio, sys
+async def copy(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+async def serve(reader, writer):
+    to_reader, to_writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[2]))
+    await asyncio.gather(copy(reader, to_writer), copy(to_reader, writer), return_exceptions=True)
+async def main():
+    async with await asyncio.start_server(serve, ["0.0.0.0", "::"], int(sys.argv[1])) as server:
+        print("ready", flush=True)
+        await server.serve_forever()
+asyncio.run(main())
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +99,31 @@ class Hosts:
         self._nft("add chain ip translated after { type nat hook postrouting priority 100; }")
         self._nft('add rule ip translated after oifname "top" masquerade')
         self._nft("add rule inet way forward ct state invalid drop")
+
+    @contextlib.contextmanager
+    def serving_as_others_do(self, url: str) -> Iterator[None]:
+        """Until the end, whoever connects to that port reaches a relay whose packets are full.
+
+        As a balancer of somebody else's in front of the Platform would be.
+        """
+        port, relay = int(url.rpartition(":")[2]), 18_444
+        rules = (
+            "add table inet other; "
+            "add chain inet other before { type nat hook prerouting priority -100; }; "
+            f"add rule inet other before tcp dport {port} redirect to :{relay}"
+        )
+        process = subprocess.Popen(
+            [*self.in_platform, sys.executable, "-c", _RELAY, str(relay), str(port)],
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            run(*self.in_platform, "nft", rules)
+            yield
+        finally:
+            process.kill()
+            process.communicate()
 
     def move_platform(self) -> None:
         """The Platform has another address, and its name leads there."""
@@ -152,6 +198,15 @@ def _write_names(host: str, *, ipv4: str, ipv6: str | None) -> None:
     lines = ["127.0.0.1 localhost", *([f"{ipv6} {PLATFORM_NAME}"] if ipv6 else [])]
     lines.append(f"{ipv4} {PLATFORM_NAME}")
     (pathlib.Path("/etc/netns") / host / "hosts").write_text("\n".join([*lines, ""]))
+
+
+def until(true: Callable[[], bool], *, seconds: float, said: Callable[[], object]) -> float:
+    """Looks again and again; gives how long it took, and fails with what `said` gives."""
+    began = time.monotonic()
+    while not true():
+        assert time.monotonic() - began < seconds, said()
+        time.sleep(_PAUSE_SECONDS)
+    return time.monotonic() - began
 
 
 def run(*command: str) -> None:

@@ -11,7 +11,17 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from runtime_kit import mends, side_by_side
 from wire_protocol import findings
-from worker_agent.doctor import ground, legs, mesh_place, parts, path_mtu, running, session_leg
+from worker_agent.doctor import (
+    files,
+    ground,
+    legs,
+    mesh_place,
+    names,
+    parts,
+    path_mtu,
+    running,
+    session_leg,
+)
 from worker_agent.doctor import seen as seen_kit
 from worker_agent.settings import paths
 
@@ -43,7 +53,7 @@ class Checkup:
     def jobs(self) -> Sequence[Job]:
         """Reads the files, and gives every question that follows from them."""
         try:
-            if not ground.is_visible(self._where):
+            if not files.is_visible(self._where):
                 return [self._closed()]
             self._seen = seen = seen_kit.look(self._where)
         except OSError:
@@ -51,7 +61,7 @@ class Checkup:
         now = self._around.clock.now()
         enrollment, gateway = legs.enrollment_legs(seen), legs.gateway_legs(seen)
         return [
-            _threaded("files", functools.partial(ground.files, seen)),
+            _threaded("files", functools.partial(files.files, seen)),
             _threaded("disk", functools.partial(ground.disk, seen)),
             _threaded("joined", functools.partial(ground.joined, seen)),
             _threaded("identity", functools.partial(ground.identity, seen, now=now)),
@@ -70,10 +80,10 @@ class Checkup:
         both = [*enrollment, *gateway]
         if not both:
             return
-        yield _job("proxy", functools.partial(legs.proxies, both, around=around), network=True)
+        yield _job("proxy", functools.partial(names.proxies, both, around=around), network=True)
         for leg in both:
             yield _job(
-                f"dns.{leg.name}", functools.partial(legs.names, leg, around=around), network=True
+                f"dns.{leg.name}", functools.partial(names.names, leg, around=around), network=True
             )
         for leg in enrollment:
             ask = functools.partial(legs.trust_question, leg, seen=seen, around=around)
@@ -92,7 +102,7 @@ class Checkup:
         seen = self._seen
         if seen is None:
             return []
-        possible = ground.mends_of(seen)
+        possible = files.mends_of(seen)
         wanted = {finding.command for finding in found}
         for verb, detail in (
             ("refresh-trust", "asks the Platform for its trust keys"),

@@ -2,10 +2,10 @@
 
 A router that must make a packet smaller is to say so (ICMP); where a firewall drops that word, a
 connection opens, answers small questions, and hangs at the first large one: a black hole. Found by
-asking: a small question, then one padded to many full packets; and if that hangs, the same again
-with packets held small from the start (TCP's maximum segment size), which is the proof and gives a
-size that works. What is asked is the empty trust question, which may be asked of anybody; the
-padding is blanks.
+asking: a small question in the smallest packets, then one padded to many full ones; and if that
+hangs, the same again with packets held small from the start (TCP's maximum segment size), which is
+the proof and gives a size that works. What is asked is the empty trust question, which may be asked
+of anybody; the padding is blanks.
 
 Known limit: not through a proxy, where the path is the proxy's. A path that loses packets at random
 may look like one that hangs; then the small packets hang as well, and that is what is said.
@@ -20,7 +20,7 @@ import ssl
 from runtime_kit import dial, failures
 from runtime_kit.http1 import client
 from wire_protocol import findings, product, statements
-from worker_agent.doctor import legs
+from worker_agent.doctor import legs, names
 
 SMALL_SECONDS = 4.0
 LARGE_SECONDS = 4.0  # a retransmission comes after 0.2 to 1 s; what hangs, hangs for minutes
@@ -53,7 +53,7 @@ async def path_mtu(leg: legs.Leg, *, around: legs.Around) -> tuple[findings.Find
         return (findings.skipped(name, "The address or the proxy cannot be used; see proxy."),)
     if proxy is not None:
         return (findings.skipped(name, f"The path is that of the proxy {proxy.host}."),)
-    small = await _ask(origin, body=b"", seconds=SMALL_SECONDS, segment=None)
+    small = await _ask(origin, body=b"", seconds=SMALL_SECONDS, segment=SEGMENTS[-1])
     if not small.done:
         return (findings.skipped(name, f"Not even a small question is answered; see {leg.name}."),)
     padded = b"{" + b" " * LARGE_BYTES + b"}"
@@ -149,7 +149,7 @@ async def _connected(origin: dial.Origin, *, segment: int | None) -> socket.sock
             sock.setblocking(False)  # noqa: FBT003 - the socket's own signature
             if segment is not None:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, segment)
-            async with asyncio.timeout(legs.CONNECT_SECONDS):
+            async with asyncio.timeout(names.CONNECT_SECONDS):
                 await loop.sock_connect(sock, address)
         except (OSError, TimeoutError):
             sock.close()

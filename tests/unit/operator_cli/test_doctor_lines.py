@@ -1,0 +1,97 @@
+"""What people see of findings, and that nothing that looks like a secret passes into an archive."""
+
+import io
+import sys
+
+import pytest
+
+from operator_cli import checkup_lines, checkups, support_archive
+from runtime_kit import mends
+from wire_protocol import findings
+
+FOUND = (
+    findings.ok("files", "Well.", facts={"free": 1}),
+    findings.skipped("port", "Not here."),
+    findings.warning("dns", "Slow.", command="look"),
+    findings.needs_operator("agent", "Does not run.\x1b[31m", command="enlist agent"),
+    findings.transient("gateway", "Silent."),
+)
+REPORT = checkups.Report(
+    title="worker w-1", own=FOUND, found=tuple(one.within("worker") for one in FOUND)
+)
+
+
+@pytest.fixture(autouse=True)
+def _unicode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+
+
+def _plain(*, verbose: bool) -> list[str]:
+    return [line.replace("\x1b[0m", "") for line in checkup_lines.of([REPORT], verbose=verbose)]
+
+
+def test_each_finding_is_a_line_with_its_mark_and_what_is_wrong_has_its_command() -> None:
+    lines = "\n".join(_plain(verbose=False))
+    for part in ("files    Well.", "dns      Slow.", "Run: look", "Does not run", "(needs you)",
+                 "Run: enlist agent", "Silent. (may pass by itself)"):  # fmt: skip
+        assert part in lines
+    assert "Not here." not in lines
+    assert "free" not in lines
+    assert lines.endswith("2 failed, 1 to look at.")
+
+
+def test_verbose_tells_what_was_skipped_and_measured() -> None:
+    lines = "\n".join(_plain(verbose=True))
+    assert "Not here." in lines
+    assert "free: 1" in lines
+
+
+def test_what_another_side_said_commands_no_terminal() -> None:
+    assert "\x1b[31m" not in "\n".join(_plain(verbose=True)).replace("\x1b[31m✗", "✗")
+
+
+def test_a_mend_that_fails_stops_no_other_and_says_why() -> None:
+    made: list[str] = []
+
+    def fail() -> None:
+        raise mends.CannotMend("no right to")
+
+    told: list[checkups.Done] = []
+    done = checkups.mend_all(
+        [
+            mends.Mend(action="chmod", target="a", detail="to 0600", apply=fail),
+            mends.Mend(
+                action="chmod", target="b", detail="to 0600", apply=lambda: made.append("b")
+            ),
+        ],
+        tell=told.append,
+    )
+    assert made == ["b"]
+    assert [one.to_wire()["detail"] for one in done] == ["failed: no right to", "to 0600"]
+    assert told == done
+
+
+SECRETS = {
+    "an enrollment token": f"ent_{'0a' * 8}_{'1b' * 32}_{'2c' * 4}",
+    "an API token": f"enk_{'0a' * 8}_{'1b' * 32}_{'2c' * 4}",
+    "a join token": "enj_" + "Ab3_-" * 20,
+    "a master key": f"emk_{'0a' * 32}",
+    "a private key": "-----BEGIN EC PRIVATE KEY-----\nabc\n-----END EC PRIVATE KEY-----",
+    "a private key cut off": "-----BEGIN PRIVATE KEY-----\nabcdef",
+    "a key of age": "AGE-SECRET-KEY-1" + "QPZRY9X8" * 7,
+    "a password in a URL": "user:pass-word-9",
+}
+
+
+@pytest.mark.parametrize("what", SECRETS)
+def test_what_looks_like_a_secret_becomes_dots(what: str) -> None:
+    secret = SECRETS[what]
+    text = f"before postgresql://{secret}@host/x after" if "URL" in what else f"a {secret}"
+    clean = support_archive.scrub(text)
+    assert secret not in clean
+    assert support_archive.DOTS in clean
+
+
+def test_what_is_public_stays_readable() -> None:
+    text = f"pin sha256:{'ab' * 32} https://p.example:8444 node w-1 ent_ id {'0a' * 8}"
+    assert support_archive.scrub(text) == text
