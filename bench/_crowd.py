@@ -51,7 +51,7 @@ class Crowd:
     async def open(self, count: int) -> dict[str, Any]:
         """Opens sessions for the next nodes."""
         waiting = self.nodes[len(self.opened) : len(self.opened) + count]
-        began = time.perf_counter()
+        began, before = time.perf_counter(), self.sent
 
         async def work() -> None:
             while waiting:
@@ -60,7 +60,11 @@ class Crowd:
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
                 group.create_task(work())
-        return {"open": len(self.opened), "seconds": time.perf_counter() - began}
+        return {
+            "open": len(self.opened),
+            "sent": self.sent - before,
+            "seconds": time.perf_counter() - began,
+        }
 
     async def beat(self) -> None:
         """Lets every open session send its heartbeat once in 30 s, evenly spread. For ever."""
