@@ -95,6 +95,12 @@ def bound(settings: groups.Settings, *, run: pathlib.Path) -> Iterator[Bound]:
 
 def _require_nodes(settings: groups.Settings) -> None:
     """A gateway that was asked for where nodes cannot be is a slip, not a wish."""
+    if settings.mesh.enabled and not settings.dispatch_enabled:
+        raise failures.CannotStart(
+            "--mesh (or mesh.enabled) connects nodes, and this Platform takes none: give "
+            "--enrollment-port as well, or set [dispatch] enabled = true.",
+            exit_code=problems.Exit.INVALID,
+        )
     asked = isinstance(settings.gateway.port, int)
     if asked and settings.dispatch.enabled is None and settings.enrollment.port is None:
         raise failures.CannotStart(

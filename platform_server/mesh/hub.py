@@ -9,12 +9,12 @@ Known limit: one interface, so one endpoint; where the lead passes to an engine 
 the endpoint's name or address must follow it.
 """
 
+import asyncio
 import datetime
 import functools
-import ipaddress
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from platform_server.mesh import founding, members, readiness, sightings
@@ -23,6 +23,7 @@ from platform_server.store import contract, leases
 from runtime_kit import clock as clock_kit
 from runtime_kit.wireguard import config, programs
 from wire_protocol import ids
+from wire_protocol import mesh as mesh_words
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -33,6 +34,7 @@ LOOK_SECONDS: Final = 5.0
 READ_ALL_SECONDS: Final = 300.0
 _RETRY_SECONDS: Final = (5.0, 30.0)
 _EVENTS: Final = 500
+_LARGE: Final = 500
 _CHANGES: Final = frozenset(
     {"node.enrolled", "node.key-changed", "node.removed", "node.allowed", "node.mesh-changed"}
 )
@@ -205,33 +207,19 @@ class Hub:
         if not await self._device.is_ours():
             raise programs.Fault("The interface is gone, or somebody else's by now.")
         state = await self._device.look()
-        await self._mend(state)
         now = self._clock.now()
-        news = [
-            sighting
-            for member in self._known.values()
-            if (sighting := _sighting(member, state=state, now=now)) is not None
-        ]
+        is_right, news = await _apart(
+            functools.partial(_compare, dict(self._known), state=state, now=now),
+            size=len(self._known),
+        )
+        if not is_right or state.public_key != self._mesh.public_key:
+            _LOG.warning("The mesh's interface was changed by somebody else, it is put right")
+            await self._device.apply([_peer(member) for member in self._known.values()])
         for start in range(0, len(news), sightings.BATCH):
             batch = news[start : start + sightings.BATCH]
             await self._write(functools.partial(sightings.write, sightings=batch, now=now))
             for one in batch:
                 self._remember(one)
-
-    async def _mend(self, state: config.State) -> None:
-        """Puts right what was changed on the interface behind our back."""
-        wanted = {member.public_key: _peer(member) for member in self._known.values()}
-        is_right = (
-            state.public_key == self._mesh.public_key
-            and state.peers.keys() == wanted.keys()
-            and all(
-                set(state.peers[key].allowed) == {str(one) for one in peer.allowed}
-                for key, peer in wanted.items()
-            )
-        )
-        if not is_right and self._device is not None:
-            _LOG.warning("The mesh's interface was changed by somebody else, it is put right")
-            await self._device.apply(list(wanted.values()))
 
     def _remember(self, one: sightings.Sighting) -> None:
         member = self._known[one.node_id]
@@ -274,9 +262,34 @@ class Hub:
 
 def _peer(member: members.Member) -> config.Peer:
     """A node as a peer: its own address and nothing else; where it is, it shows by calling."""
-    return config.Peer(
-        public_key=member.public_key, allowed=(ipaddress.ip_network(member.address),)
+    return config.Peer(public_key=member.public_key, allowed=(config.alone(member.address),))
+
+
+async def _apart(work: Callable[[], _T], *, size: int) -> _T:
+    """Runs it; beside the event loop where it is so large that others would wait for it."""
+    return await asyncio.to_thread(work) if size > _LARGE else work()
+
+
+def _compare(
+    known: Mapping[ids.NodeId, members.Member], *, state: config.State, now: datetime.datetime
+) -> tuple[bool, list[sightings.Sighting]]:
+    """Whether the interface has exactly these peers with their addresses, and what is news."""
+    is_right = len(state.peers) == len(known) and all(
+        member.public_key in state.peers
+        and state.peers[member.public_key].allowed == (_written(member.address),)
+        for member in known.values()
     )
+    news = [
+        sighting
+        for member in known.values()
+        if (sighting := _sighting(member, state=state, now=now)) is not None
+    ]
+    return is_right, news
+
+
+def _written(address: mesh_words.Address) -> str:
+    """The address as `wg` writes it."""
+    return f"{address}/{address.max_prefixlen}"
 
 
 def _sighting(

@@ -80,6 +80,13 @@ def interface(address: Address, *, network: Network) -> Interface:
     return ipaddress.ip_interface(f"{address}/{network.prefixlen}")
 
 
+def alone(address: Address) -> Network:
+    """The network of this one address."""
+    if address.version == 4:
+        return ipaddress.IPv4Network((int(address), 32))
+    return ipaddress.IPv6Network((int(address), 128))
+
+
 def render(wanted: Wanted, *, peers: Iterable[Peer]) -> bytes:
     """What `wg syncconf` reads. It holds the private key: for standard input only."""
     lines = ["[Interface]", f"PrivateKey = {wanted.private_key.reveal()}"]

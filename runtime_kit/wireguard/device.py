@@ -7,6 +7,7 @@ and is for no address of this machine. Known limit: a peer reaches everything th
 serves, on any of its addresses; keeping it from that is the firewall's part.
 """
 
+import asyncio
 import json
 import pathlib
 import re
@@ -20,6 +21,7 @@ _NAME: Final = re.compile(r"(.*?)(\d*)")
 _NAMES_TRIED: Final = 16
 _LONGEST_NAME: Final = 15
 _PEERS_AT_ONCE: Final = 100
+_LARGE_DUMP: Final = 65_536  # some hundred peers; ten thousand would hold the event loop up
 RULE_PRIORITY: Final = 5182
 
 
@@ -78,6 +80,8 @@ class Device:
         """How it stands; raises `Fault` once it is gone."""
         raw = await self._run("wg", "show", self.name, "dump")
         try:
+            if len(raw) > _LARGE_DUMP:
+                return await asyncio.to_thread(config.parse_dump, raw)
             return config.parse_dump(raw)
         except ValueError as fault:
             raise programs.Fault(str(fault)) from fault

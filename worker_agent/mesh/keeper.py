@@ -9,7 +9,6 @@ Platform every few seconds makes WireGuard notice by itself that the other end h
 import contextlib
 import dataclasses
 import datetime
-import ipaddress
 import logging
 import random
 import socket
@@ -181,7 +180,7 @@ class Keeper:
         endpoint = await self._endpoints.next(grant.endpoint)
         device_ = self._made = await self._make(self._wanted(grant, private_key=private_key))
         await device_.apply([_peer(grant, endpoint=endpoint)])
-        await device_.route(ipaddress.ip_network(grant.platform_address))
+        await device_.route(config.alone(grant.platform_address))
         self._device = device_
         self._try_address = self._clock.monotonic() + TRY_ADDRESS_SECONDS
         self._heard = (0, 0.0)
@@ -220,7 +219,7 @@ class Keeper:
         return received_bytes > 0 and now - at <= SILENT_SECONDS
 
     def _wanted(self, grant: mesh.Grant, *, private_key: secret.Secret) -> config.Wanted:
-        alone = ipaddress.ip_network(grant.address)
+        alone = config.alone(grant.address)
         return config.Wanted(
             name=INTERFACE,
             owner=self._member.mark,
@@ -267,7 +266,7 @@ def _peer(grant: mesh.Grant, *, endpoint: config.Endpoint) -> config.Peer:
     """The Platform: it may send from its own address alone, and is all there is to send to."""
     return config.Peer(
         public_key=grant.platform_public_key,
-        allowed=(ipaddress.ip_network(grant.platform_address),),
+        allowed=(config.alone(grant.platform_address),),
         endpoint=endpoint,
         keepalive_seconds=grant.keepalive_seconds,
     )

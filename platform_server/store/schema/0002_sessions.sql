@@ -101,3 +101,5 @@ CREATE TABLE mesh_members (
     reason       TEXT,
     updated_at   {int} NOT NULL
 ) {strict};
+
+CREATE INDEX mesh_members_by_change ON mesh_members (updated_at);
