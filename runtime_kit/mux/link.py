@@ -386,7 +386,10 @@ class Link:
             wire.close(within_s=self.limits.close_s)
         self._release(ended)
         if self.on_end is not None:
-            self.on_end(self, ended)
+            try:
+                self.on_end(self, ended)
+            except Exception:  # noqa: BLE001 - the link has ended all the same
+                _log.exception("The end of a link was not taken", extra={"peer": self.peer})
 
     def _release(self, ended: Ended) -> None:
         """Wake everybody who waits for something of this link."""
@@ -396,8 +399,11 @@ class Link:
             if not future.done():
                 future.set_exception(_closed(ended))
         waiting.clear()
-        for task in (self._answering or {}).values():
-            task.cancel()
+        answering = self._answering or {}
+        own = asyncio.current_task() if answering else None
+        for task in answering.values():
+            if task is not own:  # an answer may end its own link and go on
+                task.cancel()
         for timer in (self._arriving or {}).values():
             timer.cancel()
         self._arriving = None

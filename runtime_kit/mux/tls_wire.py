@@ -13,10 +13,13 @@ certificate comes after everything the server's key signs; nothing older is spok
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import ssl
 from typing import Protocol, cast
 
 from runtime_kit.mux import link, transports
+
+_log = logging.getLogger(__name__)
 
 _PIECE_BYTES = 4_096
 _READ_BYTES = 16_384  # a TLS record
@@ -196,6 +199,9 @@ class Connection(asyncio.Protocol):
             self._read()
         except ssl.SSLError as error:
             self._broken(error)
+        except Exception:  # noqa: BLE001 - a fault of ours ends this link rather than leave it deaf
+            _log.exception("A connection failed", extra={"peer": self.address})
+            self.abort()
 
     def _shake_hands(self) -> bool:
         """Whether the handshake is complete."""
@@ -293,7 +299,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
-        try:
-            self._transport.write_eof()
-        except OSError:
+        if self._transport.is_closing():
             self.abort()
+        else:
+            self._transport.write_eof()

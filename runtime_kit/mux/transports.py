@@ -16,12 +16,15 @@ Known limit: the pair never pushes back; its bytes arrive at the loop's next tur
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
 from collections.abc import Iterator
 
 from runtime_kit import clock as clock_kit
 from runtime_kit.mux import connection, link
+
+_log = logging.getLogger(__name__)
 
 READ_BYTES = 65_536
 UNSENT_BYTES = 32_768
@@ -117,6 +120,10 @@ class _Streams:
         except OSError as error:
             said = error.strerror or type(error).__name__
             self._link.lost(f"{self._link.peer} broke off: {said}")
+        except Exception:  # noqa: BLE001 - a fault of ours ends this link rather than leave it deaf
+            _log.exception("A link failed", extra={"peer": self._link.peer})
+        finally:
+            self._link.lost("The link was given up")  # nothing, if it has ended
 
     async def _drain(self) -> None:
         try:

@@ -290,3 +290,32 @@ async def test_what_stands_behind_a_farewell_is_not_begun() -> None:
     )
     await turns()
     assert begun == []
+
+
+async def test_an_answer_may_end_its_own_link_and_go_on() -> None:
+    went_on = asyncio.Event()
+
+    async def end(own: link.Link, _method: str, _body: bytes) -> bytes:
+        own.close(reason="not-now", retry_after_s=1.0)
+        await asyncio.sleep(0)
+        went_on.set()
+        return b"nobody reads this"
+
+    left, _ = transports.in_memory_pair(answer_right=end)
+    with pytest.raises(link.Closed, match="not-now"):
+        await left.ask("hello", b"", timeout_s=1)
+    await asyncio.wait_for(went_on.wait(), 1)
+
+
+async def test_a_fault_of_whoever_is_told_of_the_end_stays_his(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(_link: link.Link, _ended: link.Ended) -> None:
+        raise ValueError("on end")
+
+    pair = transports.in_memory_pair()
+    pair.left.on_end = fail
+    with caplog.at_level(logging.ERROR):
+        pair.cut(reason="gone")
+    assert pair.right.ended == link.Ended(reason="gone")
+    assert "on end" in caplog.text
