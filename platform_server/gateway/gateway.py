@@ -315,6 +315,7 @@ class Gateway:
                 await asyncio.shield(
                     self._do(self._confirm(peer, body), name=f"opens {peer.node_id}")
                 )
+                asyncio.get_running_loop().call_soon(self._ask_first, peer)
                 return b""
             raise refusals.out_of_turn(asked.value)
         except links.Refusal as refusal:
@@ -350,12 +351,11 @@ class Gateway:
         if peer.anchor.proof is not generation.Proof.PRESENT:
             self.changed(peer.node_id)
         _LOG.debug("A session is open", extra={"node_id": peer.node_id, "address": peer.address})
-        if peer.link.ended is None:
-            self._do(self._first_question(peer), name=f"health {peer.node_id}")
 
-    async def _first_question(self, peer: peers.Peer) -> None:
-        await asyncio.sleep(0)  # the answer to confirm leaves first
-        await self._ask_health(peer)
+    def _ask_first(self, peer: peers.Peer) -> None:
+        """The answer to confirm has left: now the node is asked whether it is itself."""
+        if peer.link.ended is None:
+            self._do(self._ask_health(peer), name=f"health {peer.node_id}")
 
     async def _ask_health(self, peer: peers.Peer) -> None:
         try:
