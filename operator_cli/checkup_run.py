@@ -68,6 +68,10 @@ class _NothingHere:
 def run(*, fix: bool, bundle: str | None, verbose: bool) -> int:
     """Looks, mends where asked, tells, packs; gives the exit code."""
     options = global_options.current()
+    if options.platform is not None:
+        raise click.UsageError(
+            "enlist doctor looks at this machine: leave --platform away, and run it there."
+        )
     found_here = _here(options)
     reports = asyncio.run(checkups.run(found_here))
     more: dict[str, Any] = {}
@@ -170,7 +174,14 @@ def _of_user(environment: Mapping[str, str]) -> pathlib.Path:
 
 
 def _is_closed(folder: pathlib.Path) -> bool:
-    return folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK)
+    """Whether it is there, and this account may not look into it or not even come there."""
+    try:
+        folder.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(folder, os.R_OK | os.X_OK)
 
 
 def _load(place: str, folder: pathlib.Path, options: global_options.Options) -> checkups.Checkup:

@@ -8,12 +8,16 @@ stay unnamed unless root asks.
 import contextlib
 import os
 import pathlib
+import stat
+import subprocess
 from collections.abc import Mapping
 
 _PROC = pathlib.Path("/proc")
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
 _MOST_PROCESSES = 20_000
 _MOST_BYTES = 1_048_576
+_JOURNAL_LINES = 1000
+_JOURNAL_SECONDS = 5.0
 
 
 def holder_of_flock(path: pathlib.Path) -> int | None:
@@ -43,13 +47,37 @@ def environment_of(pid: int) -> Mapping[str, str] | None:
     return {name: value for name, _, value in pairs}
 
 
-def log_of(pid: int) -> pathlib.Path | None:
-    """The file to which its standard error goes, if it is one."""
+def log_of(pid: int, *, most_bytes: int) -> bytes | None:
+    """The last whole lines of its standard error, where that goes to a file or to the journal.
+
+    The file is opened by way of the process, never by its name, which may lead elsewhere by now.
+    """
     try:
-        found = (_PROC / str(pid) / "fd" / "2").readlink()
-    except OSError:
+        descriptor = os.open(_PROC / str(pid) / "fd" / "2", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:  # a socket, as the journal's, cannot be opened
+        return _from_journal(pid, most_bytes=most_bytes)
+    with os.fdopen(descriptor, "rb") as file:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            return None
+        start = max(0, info.st_size - most_bytes)
+        file.seek(start)
+        content = file.read(most_bytes)
+    return content.partition(b"\n")[2] if start else content
+
+
+def _from_journal(pid: int, *, most_bytes: int) -> bytes | None:
+    try:
+        done = subprocess.run(
+            ["journalctl", "--quiet", "--no-pager", f"--lines={_JOURNAL_LINES}", f"_PID={pid}"],  # noqa: S607 - the distribution's, by name
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_JOURNAL_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    return found if found.is_absolute() and found.is_file() else None
+    return done.stdout[-most_bytes:] or None
 
 
 def listeners_on(port: int) -> frozenset[str]:

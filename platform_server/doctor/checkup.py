@@ -233,17 +233,9 @@ class Checkup:
         return [("store.json", json.dumps(found, indent=2, default=str).encode())]
 
     def _log(self) -> bytes | None:
-        """The end of the log, where it goes to a file."""
+        """The end of the log, where it goes to a file or to the journal."""
         pid = processes.holder_of_flock(self._places.host_lock)
-        path = None if pid is None else processes.log_of(pid)
-        if path is None:
-            return None
-        try:
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - _LOG_BYTES))
-                return file.read(_LOG_BYTES).partition(b"\n")[2]
-        except OSError:
-            return None
+        return None if pid is None else processes.log_of(pid, most_bytes=_LOG_BYTES)
 
     async def _closed(self) -> Found:
         return (

@@ -8,16 +8,22 @@ machine are in it, since support is about them.
 import json
 from collections.abc import Iterator
 
-from runtime_kit import file_rules
+from runtime_kit import file_rules, processes
 from wire_protocol import times
 from worker_agent.doctor import seen as seen_kit
 from worker_agent.identity import own
+
+_LOG_BYTES = 262_144
 
 
 def of(seen: seen_kit.Seen) -> Iterator[tuple[str, bytes]]:
     """Name and content of each part."""
     yield "files.txt", file_rules.listing(seen.where.folder).encode()
     yield "worker.json", json.dumps(_public(seen), indent=2).encode()
+    pid = processes.holder_of_flock(seen.where.agent_lock)
+    log = None if pid is None else processes.log_of(pid, most_bytes=_LOG_BYTES)
+    if log is not None:
+        yield "log.txt", log
 
 
 def _public(seen: seen_kit.Seen) -> dict[str, object]:
