@@ -2,7 +2,8 @@
 
 A process of its own, so that neither its memory nor its CPU is counted. It runs the session's own
 words (`wire_protocol.session`) over real links, without an Agent's files and timers. One JSON
-document a line on standard input (`open`, `rest`, `quiet`, `arrived`), one a line back.
+document a line on standard input (`open`, `rest`, `quiet`, `arrived`, `stay`, `back`), one a line
+back.
 
 Known limit: it shares the machine with the Platform, so openings a second are a floor.
 """
@@ -13,6 +14,7 @@ import dataclasses
 import datetime
 import json
 import pathlib
+import random
 import ssl
 import sys
 import time
@@ -24,6 +26,7 @@ from runtime_kit import descriptors, failures, tls
 from runtime_kit.mux import link as links
 from runtime_kit.mux import transports
 from wire_protocol import health, heartbeats, ids, orders, product, session
+from worker_agent.session import pace
 
 IN_FLIGHT = 12  # an address has 16 places for handshakes
 EVERY_SECONDS = 30.0
@@ -43,6 +46,12 @@ class Crowd:
     nodes: list[dict[str, str]]
     opened: list[links.Link] = dataclasses.field(default_factory=list)
     arrived: dict[str, float] = dataclasses.field(default_factory=dict)
+    generations: dict[str, int] = dataclasses.field(default_factory=dict)
+    back: list[float] = dataclasses.field(default_factory=list)
+    refused: list[str] = dataclasses.field(default_factory=list)
+    missed: int = 0
+    holders: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    staying: list[asyncio.Task[None]] = dataclasses.field(default_factory=list)
     ended: int = 0
     sent: int = 0
     slowest: float = 0.0
@@ -55,7 +64,9 @@ class Crowd:
 
         async def work() -> None:
             while waiting:
-                self.opened.append(await self._open(waiting.pop()))
+                node = waiting.pop()
+                self.opened.append(await self._open(node))
+                self.holders.append(node)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
@@ -101,7 +112,8 @@ class Crowd:
         try:
             await link.ask(session.Ask.HEARTBEAT, body, timeout_s=ASK_SECONDS)
         except failures.NetworkFailure as error:
-            print(f"A heartbeat failed: {error}", file=sys.stderr)
+            if not self.staying:
+                print(f"A heartbeat failed: {error}", file=sys.stderr)
             return
         self.sent += 1
         self.slowest = max(self.slowest, time.perf_counter() - began)
@@ -133,7 +145,7 @@ class Crowd:
         link = transports.over_streams(reader, writer, peer="the gateway", answer=answer)
         hello = session.Hello(
             node_id=node_id,
-            generation=1,
+            generation=self.generations.get(node_id, 1),
             epoch=0,
             version=product.VERSION,
             instance=node["node_id"],
@@ -141,10 +153,41 @@ class Crowd:
             statement=(0, 0),
         )
         said = await link.ask(session.Ask.HELLO, hello.to_bytes(), timeout_s=ASK_SECONDS)
-        confirm = session.Confirm(generation=session.parse_welcome(said).generation)
+        generation = session.parse_welcome(said).generation
+        self.generations[node_id] = generation  # stored before going on, as an Agent does
+        confirm = session.Confirm(generation=generation)
         await link.ask(session.Ask.CONFIRM, confirm.to_bytes(), timeout_s=ASK_SECONDS)
         link.on_end = self._ended
         return link
+
+    async def stay(self) -> dict[str, Any]:
+        """From now on each session that ends is opened again, in an Agent's own pace."""
+        self.staying = [
+            asyncio.create_task(self._stay(place, node), name=node["node_id"])
+            for place, node in enumerate(self.holders)
+        ]
+        return {"staying": len(self.staying)}
+
+    async def tell_back(self) -> dict[str, Any]:
+        """When sessions were open again, by the clock that all processes share; and what failed."""
+        return {"back": self.back, "refused": self.refused, "missed": self.missed}
+
+    async def _stay(self, place: int, node: dict[str, str]) -> None:
+        rhythm = pace.Pace(chance=random.SystemRandom())
+        while True:
+            ended = await self.opened[place].wait_closed()
+            asked = ended.retry_after_s
+            while True:
+                await asyncio.sleep(rhythm.after_passing(time.monotonic(), asked=asked))
+                try:
+                    self.opened[place] = await self._open(node)
+                except links.Refused as refusal:
+                    self.refused.append(refusal.code)
+                except (failures.NetworkFailure, OSError):
+                    self.missed += 1
+                else:
+                    self.back.append(time.perf_counter())
+                    break
 
     def _took(self, body: bytes) -> bytes:
         """An order has arrived: when, by the clock that all processes here share, and done."""
@@ -166,6 +209,8 @@ class Crowd:
 
     def _ended(self, _link: links.Link, ended: links.Ended) -> None:
         self.ended += 1
+        if self.staying:
+            return
         print(f"A session ended: {ended}", file=sys.stderr)
 
 
@@ -194,6 +239,10 @@ async def _run(crowd: Crowd) -> None:
         order = json.loads(line)
         if "open" in order:
             said = await crowd.open(order["open"])
+        elif "stay" in order:
+            said = await crowd.stay()
+        elif "back" in order:
+            said = await crowd.tell_back()
         elif "arrived" in order:
             said = await crowd.tell_arrived()
         else:
