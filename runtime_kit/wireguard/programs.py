@@ -81,6 +81,7 @@ async def run(*command: str, stdin: bytes = b"") -> bytes:
             stdout=output,
             stderr=errors,
             env={"PATH": _PLACES, "LC_ALL": "C", "WG_ENDPOINT_RESOLUTION_RETRIES": "1"},
+            start_new_session=True,  # a signal to our group is not for wireguard-go
         )
         try:
             async with asyncio.timeout(RUN_SECONDS):
