@@ -6,6 +6,7 @@ argument, so that a test says what time it is.
 
 import datetime
 import re
+import time
 
 from operator_cli import columns
 from wire_protocol import times
@@ -19,6 +20,11 @@ _SOON = 120
 def now() -> datetime.datetime:
     """The present moment in UTC. `runtime_kit.clock` brings asyncio, half the time of a command."""
     return datetime.datetime.now(datetime.UTC)
+
+
+def pause(seconds: float) -> None:
+    """Waits, between two looks at something that takes a while."""
+    time.sleep(seconds)
 
 
 def local(text: str | None) -> str:

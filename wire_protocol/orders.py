@@ -48,7 +48,7 @@ class Order:
     agent_id: ids.AgentId
     expires_at: datetime.datetime
     kind: str
-    content: Mapping[str, Any]
+    content: Mapping[str, Any] = dataclasses.field(repr=False)
 
     @property
     def number(self) -> tuple[int, int]:
@@ -76,7 +76,7 @@ class Order:
 class SignedOrder:
     """An order's exact bytes with the signatures over them."""
 
-    content: bytes
+    content: bytes = dataclasses.field(repr=False)
     signatures: tuple[statements.Signature, ...]
 
     def to_bytes(self) -> bytes:

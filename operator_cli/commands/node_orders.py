@@ -101,7 +101,7 @@ def _until_ended(given: dict[str, Any]) -> dict[str, Any]:
     until = time.monotonic() + longest.total_seconds()
     with connection.client() as opened:
         while given["state"] in _OPEN and time.monotonic() < until:
-            time.sleep(_ASK_SECONDS)
+            moments.pause(_ASK_SECONDS)
             given = opened.document(call)["orders"][0]
     return given
 

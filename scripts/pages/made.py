@@ -19,6 +19,7 @@ PAGES: Final[Mapping[str, Mapping[str, Maker]]] = {
         "enrollment": states.enrollment_text,
         "node": states.node_text,
         "scheduling": states.scheduling_text,
+        "order": states.order_text,
         "machine": states.machine_text,
     },
 }

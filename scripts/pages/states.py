@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
+from platform_server.dispatch import states as order_states
 from platform_server.nodes import scheduling
 from platform_server.nodes import states as node_states
 from platform_server.tokens import states as token_states
@@ -31,6 +32,11 @@ def node_text() -> str:
 def scheduling_text() -> str:
     """Whether a node takes work."""
     return _text(scheduling.Scheduling, scheduling.Event, table=scheduling.TABLE)
+
+
+def order_text() -> str:
+    """An order to a node."""
+    return _text(order_states.State, order_states.Event, table=order_states.TABLE)
 
 
 def machine_text() -> str:

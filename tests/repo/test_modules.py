@@ -28,6 +28,7 @@ CLOCKS = {
     "platform_server/endpoints/http_server.py": "who has just connected may still speak; bounded",
     "platform_server/endpoints/measures.py": "the moment a process started; no rule hangs on it",
     "platform_server/store/postgres.py": "milliseconds between tries after a conflict; bounded",
+    "platform_server/store/postgres_signals.py": "a moment before a lost connection is made anew",
     "platform_server/store/sqlite_writer.py": "a thread of its own, off the event loop; bounded",
     "platform_server/store/sqlite_files.py": "before the event loop has work; bounded",
 }

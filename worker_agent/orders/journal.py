@@ -41,7 +41,7 @@ class Entry:
 
     number: tuple[int, int]
     kind: str
-    content: Mapping[str, Any]
+    content: Mapping[str, Any] = dataclasses.field(repr=False)
     expires_at: datetime.datetime
     stage: Stage = Stage.TAKEN
     detail: str = ""
