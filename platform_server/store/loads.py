@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Protocol
 
-from platform_server.store import contract, opening, sqlite_files, sqlite_writer
+from platform_server.store import contract, opening, snapshots, sqlite_files, sqlite_writer
 
 _CONNECT_SECONDS: Final = 10.0
 _STATEMENT_SECONDS: Final = 60.0
@@ -147,13 +147,15 @@ async def _postgres(url: str, *, busy_seconds: float, write: bool) -> AsyncItera
                 "timezone": "UTC",
             },
         )
-        try:
-            async with connection.transaction(readonly=not write):
-                yield _PostgresLoader(connection, tx=postgres_tx.PostgresTx(connection))
-        finally:
-            await connection.close(timeout=_CONNECT_SECONDS)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         raise postgres_tx.translate(error) from error
+    try:
+        async with connection.transaction(readonly=not write):
+            yield _PostgresLoader(connection, tx=postgres_tx.PostgresTx(connection))
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:  # an OSError may be its user's
+        raise postgres_tx.translate(error) from error
+    finally:
+        await snapshots.close_quietly(connection)
 
 
 class _PostgresLoader:

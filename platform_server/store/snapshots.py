@@ -123,13 +123,25 @@ async def _postgres(url: str, *, busy_seconds: float) -> AsyncIterator[Snapshot]
                 "timezone": "UTC",
             },
         )
-        try:
-            async with connection.transaction(isolation="repeatable_read", readonly=True):
-                yield _PostgresSnapshot(connection)
-        finally:
-            await connection.close(timeout=_CONNECT_SECONDS)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         raise postgres_tx.translate(error) from error
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            yield _PostgresSnapshot(connection)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:  # an OSError may be its user's
+        raise postgres_tx.translate(error) from error
+    finally:
+        await close_quietly(connection)
+
+
+async def close_quietly(connection: Any) -> None:
+    """Ends a PostgreSQL connection, also one that the server has ended already."""
+    import asyncpg  # noqa: PLC0415 - as above
+
+    try:
+        await connection.close(timeout=_CONNECT_SECONDS)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        connection.terminate()
 
 
 class _PostgresSnapshot:
