@@ -1,6 +1,7 @@
 """Resident memory of an idle Agent: a minute after its start, and after 1,000 health questions.
 
-The questions come over new mutual-TLS connections, as a Platform asks them.
+The questions come over new mutual-TLS connections, as a Platform asks one that listens; one that
+dials out has them over its session.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import tempfile
 import psutil
 
 from bench import report
-from tests.support import imaginary_platform, machine
+from tests.support import imaginary_gateway, imaginary_platform, joining, machine
 
 IDLE_SECONDS = 60
 QUESTIONS = 1000
@@ -44,7 +45,12 @@ async def measure(folder: pathlib.Path) -> list[report.Figure]:
             asked = _megabytes(agent.process.pid)
         finally:
             await asyncio.to_thread(agent.stop)
+    dialled = await _dial_out(folder)
     return [
+        report.Figure(
+            name="rss_dial_out", value=dialled, unit="MB", at_most=45,
+            meaning=f"dialling out, after {QUESTIONS:,} health questions over its session",
+        ),
         report.Figure(
             name="rss_idle", value=idle, unit="MB", at_most=45,
             meaning=f"{IDLE_SECONDS} s after its start",
@@ -58,6 +64,20 @@ async def measure(folder: pathlib.Path) -> list[report.Figure]:
             meaning="1 means that answering leaves nothing behind",
         ),
     ]  # fmt: skip
+
+
+async def _dial_out(folder: pathlib.Path) -> float:
+    async with imaginary_gateway.running(folder / "with-gateway") as gateway:
+        node = joining.Joining(folder=folder / "dials-out")
+        await node.join(gateway.platform.issue("bench-2"))
+        agent = machine.Machine(data_dir=node.folder, port=0).start_agent()
+        try:
+            await gateway.session_of("bench-2")
+            for _ in range(QUESTIONS):
+                await gateway.ask_health("bench-2")
+            return _megabytes(agent.process.pid)
+        finally:
+            await asyncio.to_thread(agent.stop)
 
 
 async def _answers(

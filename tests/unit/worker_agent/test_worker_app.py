@@ -14,7 +14,7 @@ from cryptography import x509
 from runtime_kit import clock as clock_kit
 from tests.support import held_sets, imaginary_platform
 from wire_protocol import ids, signing, statements, trust
-from worker_agent.app import agent, anchors, keeper, logs
+from worker_agent.app import anchors, keeper, listening, logs, parts
 from worker_agent.identity import own
 from worker_agent.settings import failures, paths, trust_file
 from worker_agent.trust import refresh
@@ -184,7 +184,7 @@ def test_strangers_who_knock_fill_one_line_a_minute(
     where: paths.Paths, clock: clock_kit.ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     keeping, _ = kept(where, clock=clock)
-    knocks = agent.Knocks(keeping, clock=clock)
+    knocks = listening.Knocks(keeping, clock=clock)
     unknown = ssl.SSLCertVerificationError(1, "unable to get local issuer certificate")
     unknown.verify_message = "unable to get local issuer certificate"
     for _ in range(600):
@@ -198,7 +198,7 @@ def test_strangers_who_knock_fill_one_line_a_minute(
 
 def test_a_machine_that_has_not_joined_is_told_the_command(tmp_path: pathlib.Path) -> None:
     with pytest.raises(failures.NeedsOperator) as raised:
-        agent.load(paths.Paths(folder=tmp_path))
+        parts.load(paths.Paths(folder=tmp_path))
     assert str(raised.value).endswith(f"enlist worker join - --data-dir {tmp_path}")
     assert raised.value.exit_code == 6
 

@@ -1,0 +1,150 @@
+"""What both modes of the Agent stand on: read from the disk, built once, handed on together."""
+
+import asyncio
+import dataclasses
+import logging
+import random
+import secrets
+import signal
+from collections.abc import Mapping
+
+from runtime_kit import clock as clock_kit
+from wire_protocol import product
+from wire_protocol import trust as verdicts
+from worker_agent.app import anchors, carrying, health, keeper, logs, work_and_mesh
+from worker_agent.door import gateway
+from worker_agent.identity import own
+from worker_agent.mesh import keeper as mesh_keeper
+from worker_agent.orders import work
+from worker_agent.session import outside, told
+from worker_agent.settings import agent_file, documents, failures, paths
+from worker_agent.trust import refresh
+
+LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """What the join left, read and proved to fit together."""
+
+    agent: agent_file.AgentFile
+    held: verdicts.Held
+    identity: own.Identity
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What both modes stand on."""
+
+    where: paths.Paths
+    joined: Joined
+    trusted: anchors.Anchors
+    keeping: keeper.Keeper
+    answers: health.Answers
+    carrying: carrying.Carrying
+    work: work.Work
+    around: outside.Outside
+    mesh: mesh_keeper.Keeper
+
+
+def load(where: paths.Paths) -> Joined:
+    """Reads the data directory; raises `NeedsOperator` with the command that helps."""
+    try:
+        agent = agent_file.read(where.agent)
+    except documents.Damaged as error:
+        raise failures.NeedsOperator(
+            str(error), hint="Repair it by joining again with a new token: enlist worker join -"
+        ) from error
+    if agent is None:
+        raise failures.NeedsOperator(
+            f"This machine has not joined a Platform (data directory {where.folder}).",
+            hint=f"Run: enlist worker join - --data-dir {where.folder}",
+        )
+    join, held = refresh.load(where)
+    if join.node_id != agent.node_id:
+        raise failures.NeedsOperator(
+            f"{where.join} is of node {join.node_id}, and {where.agent} of node {agent.node_id}: "
+            "files of two machines were mixed.",
+            hint="Restore this machine's own, or join again: enlist worker join -",
+        )
+    return Joined(agent=agent, held=held, identity=own.load(where))
+
+
+def build(
+    where: paths.Paths,
+    *,
+    joined: Joined,
+    clock: clock_kit.Clock,
+    chance: random.Random,
+    environment: Mapping[str, str],
+) -> Parts:
+    """Builds the parts; nothing runs yet."""
+    trusted = anchors.Anchors(where, held=joined.held, clock=clock)
+    keeping = keeper.Keeper(
+        where, trusted=trusted, clock=clock, chance=chance, environment=environment
+    )
+    mesh = mesh_keeper.Keeper(
+        where,
+        member=mesh_keeper.Member(
+            platform_id=joined.held.statement.platform_id, node_id=joined.agent.node_id
+        ),
+        clock=clock,
+        chance=chance,
+    )
+    answers = health.Answers(
+        joined.agent.node_id,
+        folder=where.folder,
+        trusted=trusted,
+        clock=clock,
+        mesh=lambda: mesh.state,
+    )
+    doing = carrying.Carrying(keeping)
+    working = work.Work(
+        where, node_id=joined.agent.node_id, kinds=doing.kinds(), trusted=keeping, clock=clock
+    )
+    instance = secrets.token_hex(16)
+    around = outside.Outside(
+        clock=clock,
+        chance=chance,
+        instance=instance,
+        connect=gateway.Gateway(clock=clock, environment=environment).connect,
+        trust=keeping,
+        work=work_and_mesh.WorkAndMesh(working, mesh=mesh),
+        teller=told.Teller(where.session, instance=instance, clock=clock),
+        health=answers.health,
+        heartbeat=answers.heartbeat,
+    )
+    return Parts(
+        where=where,
+        joined=joined,
+        trusted=trusted,
+        keeping=keeping,
+        answers=answers,
+        carrying=doing,
+        work=working,
+        around=around,
+        mesh=mesh,
+    )
+
+
+def tell_ready(parts: Parts, *, port: int | None) -> None:
+    """The Agent does its work from now on."""
+    logs.info(
+        LOGGER,
+        "Agent ready",
+        node_id=parts.joined.agent.node_id,
+        version=product.VERSION,
+        connectivity=parts.joined.agent.connectivity.value,
+        port=port,
+        pin=parts.joined.identity.pin,
+        trust_keys=list(parts.trusted.key_ids()),
+    )
+
+
+def stop_signal() -> asyncio.Event:
+    """Set by SIGTERM or SIGINT from now on."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
