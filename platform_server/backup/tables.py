@@ -28,6 +28,7 @@ KEPT: Final = (
 LEFT_OUT: Final[Mapping[str, str]] = {
     "migrations": "made anew by the restore",
     "engines": "processes that run",
+    "published_addresses": "where engines ran; those that run say their own",
     "sessions": "connections that are open",
     "heartbeats": "what was heard lately; the next one comes within half a minute",
     "leases": "held by engines that run",
