@@ -112,8 +112,8 @@ class Device:
                 await self._run("ip", "address", "del", one, "dev", self.name)
 
     async def _forward_nothing(self) -> None:
-        for family in ("-4", "-6"):
-            rules = json.loads(await self._run("ip", family, "-j", "rule", "show") or b"[]")
+        for family in _families():
+            rules = _read_list(await self._run("ip", family, "-j", "rule", "show"))
             if not any(_is_our_rule(rule, name=self.name) for rule in rules):
                 await self._run("ip", family, "rule", "add", *_rule(self.name))
 
@@ -166,8 +166,8 @@ async def remove_leftovers(*, owner: str, run: programs.Runner = programs.run) -
 
 async def remove_rules(run: programs.Runner, *, name: str) -> None:
     """Removes the rules that named the interface; they outlive it."""
-    for family in ("-4", "-6"):
-        rules = json.loads(await run("ip", family, "-j", "rule", "show") or b"[]")
+    for family in _families():
+        rules = _read_list(await run("ip", family, "-j", "rule", "show"))
         for rule in rules:
             if _is_our_rule(rule, name=name):
                 await run("ip", family, "rule", "del", *_rule(name))
@@ -186,6 +186,10 @@ def _turn_ipv6_on(name: str) -> None:
             ) from None
     except OSError as fault:
         raise programs.NotPermitted(f"{switch} cannot be written: {fault.strerror}") from fault
+
+
+def _families() -> tuple[str, ...]:
+    return ("-4", "-6") if _IPV6.exists() else ("-4",)
 
 
 def _rule(name: str) -> tuple[str, ...]:

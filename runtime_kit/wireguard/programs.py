@@ -62,7 +62,9 @@ class Runner(Protocol):
 
 def find(program: str) -> str | None:
     """Where the program is, also for a user whose path leaves out what is for administrators."""
-    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{_PLACES}")
+    own = os.environ.get("PATH", "").split(os.pathsep)
+    places = [place for place in own if place.startswith("/")]  # never where we happen to stand
+    return shutil.which(program, path=os.pathsep.join([*places, _PLACES]))
 
 
 async def run(*command: str, stdin: bytes = b"") -> bytes:
@@ -74,15 +76,18 @@ async def run(*command: str, stdin: bytes = b"") -> bytes:
     # Anonymous files and no pipes: wireguard-go goes on in the background with those it was given,
     # so that a pipe's end would never come.
     with _file(stdin) as given, _file(b"") as output, _file(b"") as errors:
-        process = await asyncio.create_subprocess_exec(
-            program,
-            *command[1:],
-            stdin=given,
-            stdout=output,
-            stderr=errors,
-            env={"PATH": _PLACES, "LC_ALL": "C", "WG_ENDPOINT_RESOLUTION_RETRIES": "1"},
-            start_new_session=True,  # a signal to our group is not for wireguard-go
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                program,
+                *command[1:],
+                stdin=given,
+                stdout=output,
+                stderr=errors,
+                env={"PATH": _PLACES, "LC_ALL": "C", "WG_ENDPOINT_RESOLUTION_RETRIES": "1"},
+                start_new_session=True,  # a signal to our group is not for wireguard-go
+            )
+        except OSError as fault:
+            raise Fault(f"{command[0]} cannot be started: {fault.strerror}.") from fault
         try:
             async with asyncio.timeout(RUN_SECONDS):
                 code = await process.wait()

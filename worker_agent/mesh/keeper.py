@@ -143,7 +143,11 @@ class Keeper:
         """Keeps it for ever; removes the interface at the end."""
         try:
             while True:
-                await self.turn()
+                try:
+                    await self.turn()
+                # The mesh is not to end the Agent by something nobody foresaw.
+                except Exception:
+                    LOGGER.exception("The mesh met a fault of ours")
                 await self._clock.sleep(TURN_SECONDS)
         finally:
             await self._take_down()

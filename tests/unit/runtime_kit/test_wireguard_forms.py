@@ -3,6 +3,7 @@
 import datetime
 import ipaddress
 import json
+import pathlib
 
 import pytest
 
@@ -152,3 +153,17 @@ async def test_where_every_name_is_taken_that_is_said() -> None:
     run = Scripted([], fails={"ip link add": programs.NameTaken("ip: File exists")})
     with pytest.raises(device.SomebodyElses, match="mesh0"):
         await device.ensure(WANTED, backend=backends.Kernel(run), run=run)
+
+
+@pytest.mark.parametrize("path", ["", ".", ":", "bin:.", "relative"])
+def test_no_program_is_taken_from_where_the_process_stands(
+    path: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = tmp_path / "relative" / "no-such-wg"
+    for one in (tmp_path / "no-such-wg", planted):
+        one.parent.mkdir(exist_ok=True)
+        one.write_text("#!/bin/sh\n")
+        one.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", path)
+    assert programs.find("no-such-wg") is None
