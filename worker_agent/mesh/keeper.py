@@ -117,6 +117,7 @@ class Keeper:
         self._made: Device | None = None  # the same, also while it has a fault
         self._retry = self._try_address = self._ask_at = 0.0
         self._asker: place.Asker | None = None
+        self._asked_with: str | None = None  # the public key that the Platform was told last
         self._heard = (0, 0.0)  # how many bytes have come in, and when that last changed
         self._state: heartbeats.MeshState | None = None
         self._told: str | None = None
@@ -169,13 +170,17 @@ class Keeper:
             self._failed(str(fault))
 
     async def _ask(self) -> None:
-        """Asks for the place; what the node has stays where nobody answers."""
+        """Asks for the place; at once where the key was replaced. Without an answer all stays."""
         now = self._clock.monotonic()
-        if self._asker is None or now < self._ask_at:
+        if self._asker is None:
             return
-        self._ask_at = now + self._chance.uniform(*ASK_SECONDS)
         try:
+            is_other_key = self._asked_with not in (None, _public_key(self._where))
+            if now < self._ask_at and not is_other_key:
+                return
+            self._ask_at = now + self._chance.uniform(*ASK_SECONDS)
             self.take(await place.ask(self._where, asker=self._asker))
+            self._asked_with = _public_key(self._where)
         except (place.NotAnswered, OSError) as fault:
             LOGGER.warning("The mesh place was not learned", extra={"reason": str(fault)})
 
@@ -200,7 +205,10 @@ class Keeper:
             raise programs.Fault("The interface is gone, or somebody else's by now.")
         state = await self._device.look()
         peer = state.peers.get(grant.platform_public_key)
-        if peer is None or state.public_key != keys.public_key_of(key.ensure(self._where)):
+        if state.public_key != _public_key(self._where):
+            self._device = None  # the key was replaced, or the interface changed: at the next turn
+            return
+        if peer is None:
             raise programs.Fault("The interface was changed by somebody else.")
         self._nudge(grant.platform_address)
         age = _age(peer.handshake_at, now=self._clock.now())
@@ -274,6 +282,11 @@ def _peer(grant: mesh.Grant, *, endpoint: config.Endpoint) -> config.Peer:
         endpoint=endpoint,
         keepalive_seconds=grant.keepalive_seconds,
     )
+
+
+def _public_key(where: paths.Paths) -> str:
+    """Of the key on the disk, made where there is none; raises `OSError` of the disk."""
+    return keys.public_key_of(key.ensure(where))
 
 
 def _age(moment: datetime.datetime | None, *, now: datetime.datetime) -> float | None:

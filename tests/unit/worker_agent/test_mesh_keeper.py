@@ -314,6 +314,19 @@ async def test_it_is_asked_once_a_session_and_not_while_none_is_open(machine: Ma
     assert len(platform.asked) == 1
 
 
+async def test_a_key_that_was_replaced_is_told_at_once_and_put_on_the_interface(
+    machine: Machine,
+) -> None:
+    platform = Platform(mesh.Answer(grant=GRANT))
+    machine.keeper.session_opened(platform.ask)
+    await machine.turn()
+    fresh = keys.public_key_of(key.replace(machine.where))
+    await machine.turn()
+    await machine.turn()
+    assert platform.asked[1:] == [fresh]
+    assert keys.public_key_of(machine.device.wanted.private_key) == fresh
+
+
 DAMAGED = {
     "empty": b"",
     "cut short": b"AAECAwQF",
