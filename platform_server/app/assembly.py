@@ -6,6 +6,7 @@ share one fate (runtime_kit.supervise).
 
 import asyncio
 import dataclasses
+import functools
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -98,6 +99,12 @@ async def build(
     except ValueError as fault:
         raise failures.CannotStart(str(fault), exit_code=problems.Exit.INVALID) from fault
     meter = measures.Meter()
+    connected = taking.connected.gateway
+    if connected is not None:
+        meter.watch_gateway(
+            sessions=functools.partial(len, connected.sessions),
+            refused=lambda: connected.refused_handshakes,
+        )
     served = [
         *taking.operator_routes,
         *taking.anonymous_routes,
@@ -169,7 +176,7 @@ async def build(
         enroll_server=_enroll_server(
             meter.counted(taking.socket_door.answer, clock=clock), settings=settings
         ),
-        gateway=taking.connected.gateway,
+        gateway=connected,
         api_tls=kept.api_tls,
         tasks={
             "certificates": kept.keep,

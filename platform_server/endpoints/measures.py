@@ -88,6 +88,10 @@ class Meter:
 
         return counting
 
+    def watch_gateway(self, *, sessions: Callable[[], int], refused: Callable[[], int]) -> None:
+        """Asks the gateway of this engine, at each reading, what it holds and has turned away."""
+        self.registry.register(_Gateway(sessions=sessions, refused=refused))
+
     def event_readers(self, count: int) -> None:
         """Says how many read the event stream."""
         self._events.set(count)
@@ -105,6 +109,22 @@ class Gatherer:
         joined = core.CollectorRegistry()
         joined.register(_Fixed([*self._registry.collect(), *families]))
         return prometheus_client.generate_latest(joined)
+
+
+class _Gateway(registry.Collector):
+    def __init__(self, *, sessions: Callable[[], int], refused: Callable[[], int]) -> None:
+        self._sessions = sessions
+        self._refused = refused
+
+    def collect(self) -> Iterator[core.Metric]:
+        yield core.GaugeMetricFamily(
+            "enlist_sessions", "Sessions that this engine holds.", value=self._sessions()
+        )
+        yield core.CounterMetricFamily(
+            "enlist_gateway_refused_handshakes",
+            "Handshakes at this engine's gateway that came to nothing.",
+            value=self._refused(),
+        )
 
 
 class _Fixed(registry.Collector):

@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 
+import httpx
 import psutil
 import pytest
 
@@ -170,6 +171,9 @@ def test_who_proves_no_node_is_let_go_without_an_answer(tmp_path: pathlib.Path) 
             assert secured.version() == "TLSv1.3"
             with contextlib.suppress(OSError):  # the alert, where it was not the end at once
                 assert secured.recv(1) == b""
+        metrics = httpx.get(f"{platform.said['api']}/metrics").text
+        assert "enlist_gateway_refused_handshakes_total 1.0" in metrics
+        assert "enlist_sessions 0.0" in metrics
 
 
 def test_while_the_engine_is_replaced_the_port_stays_and_serves_whoever_waited(
