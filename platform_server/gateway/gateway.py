@@ -24,20 +24,19 @@ import functools
 import logging
 import random
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from platform_server.gateway import (
     anchors,
+    connections,
     elsewhere,
-    generation,
     news,
     opening,
     peers,
     port,
     presence,
     questions,
-    refusals,
     rules,
 )
 from platform_server.nodes import absence, configured, engines, registry, requirement
@@ -56,9 +55,6 @@ _BACK_A_SECOND: Final = 200.0  # sessions that come back after a drain
 _LONGEST_BACK_SECONDS: Final = 30.0  # well within the grace
 _CLOSED_SECONDS: Final = 2.0
 
-OnOpen = Callable[[ids.NodeId, links.Link], None]
-_ASKS: Final = {one.value: one for one in session.Ask}
-
 
 class Gateway:
     """Holds the sessions of one engine."""
@@ -76,15 +72,11 @@ class Gateway:
         lack: requirement.Requirement = requirement.nothing,
     ) -> None:
         self._store = store
-        self._lack = lack
         self._rules = given
         self._clock = clock
         self._chance = chance
         self.sessions = peers.Sessions()
-        self.on_open: list[OnOpen] = []
         self._anchors = anchors.Anchors(store)
-        self._unopened: dict[peers.Peer, None] = {}
-        self._by_key: dict[pins.Pin, int] = {}
         self._others = elsewhere.Elsewhere(
             store, engine_id=given.engine_id, ping=self._ping, end=self._end_replaced
         )
@@ -114,12 +106,27 @@ class Gateway:
             clock=clock,
             listens=listens,
         )
-        self._port = port.Port(
-            known=self._anchors, arrived=self.take, answer=self._answer, given=given, clock=clock
+        self.connections = connections.Connections(
+            known=self._anchors,
+            open_sessions=self.sessions,
+            opener=self._opener,
+            asked=self._questions,
+            watch=self._watch,
+            heard=self._news,
+            changed=self.changed,
+            lack=lack,
+            clock=clock,
         )
-        self._work: set[asyncio.Task[None]] = set()
+        self.on_open = self.connections.on_open
+        self._work = self.connections.work
+        self._port = port.Port(
+            known=self._anchors,
+            arrived=self.take,
+            answer=self.connections.answer,
+            given=given,
+            clock=clock,
+        )
         self._poke = asyncio.Event()
-        self._draining = False
         self._cancels: list[Callable[[], None]] = []
 
     # What the program asks of it.
@@ -133,7 +140,9 @@ class Gateway:
             ),
             "gateway": self.keep,
             "gateway-follow": self.follow,
-            "absence": functools.partial(absence.keep, self._store, clock=self._clock),
+            "absence": functools.partial(
+                absence.keep, self._store, engine_id=self._rules.engine_id, clock=self._clock
+            ),
         }
 
     @property
@@ -150,7 +159,7 @@ class Gateway:
         peer = self.sessions.find_peer(node_id)
         if peer is not None and news.needs_asking(peer):
             peer.asked_at = -1e9  # what was asked a moment ago was asked too early
-            self._do(self._ask_health(peer), name=f"health {node_id}")
+            self.connections.ask_health_soon(peer)
 
     @property
     def refused_handshakes(self) -> int:
@@ -170,6 +179,10 @@ class Gateway:
         ]
         _LOG.info("The gateway knows its nodes", extra={"nodes": len(self._anchors)})
 
+    def take(self, link: links.Link, proved: Sequence[anchors.Anchor]) -> None:
+        """A connection has proved one of these certificates: the port, or a test, hands it on."""
+        self.connections.take(link, proved)
+
     def serve_with(self, identity: port_certificate.PortIdentity) -> None:
         """Uses this key and certificate from the next handshake on; sessions are kept."""
         self._port.serve_with(identity)
@@ -181,7 +194,9 @@ class Gateway:
     def joined(self, node_id: ids.NodeId, *, pin: pins.Pin, certificate_pem: str) -> None:
         """A node has just enrolled at this engine: it is known before it has its answer."""
         self._anchors.put(node_id, pin=pin, certificate_pem=certificate_pem)
-        self.changed(node_id)
+        self.connections.recheck(node_id)  # of another key that it had
+        if self._store.dialect is contract.Dialect.POSTGRESQL:
+            self._store.signal(registry.CHANGED, node_id)
 
     def changed(self, node_id: ids.NodeId) -> None:
         """A node was changed by this engine, and that is committed: every engine looks now."""
@@ -190,10 +205,10 @@ class Gateway:
 
     async def drain(self, *, seconds: float) -> None:
         """Accepts no more and sends every session away, each with its own hint; bounded."""
-        self._draining = True
+        self.connections.draining = True
         self._port.stop()
         spread = min(_LONGEST_BACK_SECONDS, len(self.sessions) / _BACK_A_SECOND)
-        for peer in [*self.sessions, *self._unopened]:
+        for peer in [*self.sessions, *self.connections.unopened]:
             peer.link.close(reason="engine-replaced", retry_after_s=self._chance.uniform(0, spread))
         for cancel in self._cancels:
             cancel()
@@ -223,7 +238,7 @@ class Gateway:
             if now >= silence:
                 self._watch.close_silent()
                 silence = now + _SILENCE_SECONDS
-            self._close_slow()
+            self.connections.close_slow()
             try:
                 if now >= ghosts:
                     ghosts = now + _GHOSTS_SECONDS
@@ -241,7 +256,7 @@ class Gateway:
         while True:
             try:
                 for node_id in await self._anchors.follow():
-                    self._recheck(node_id)
+                    self.connections.recheck(node_id)
             except contract.StoreError as fault:
                 _LOG.warning("Changes of nodes were not read", extra={"reason": str(fault)})
             await self._poked()
@@ -257,161 +272,6 @@ class Gateway:
             tick.cancel()
         self._poke.clear()
 
-    def _recheck(self, node_id: ids.NodeId) -> None:
-        good = {
-            one.pin
-            for one in self._anchors.of_node(node_id)
-            if one.proof is not generation.Proof.FORMER and not one.removed
-        }
-        concerned = [peer for peer in self._unopened if peer.node_id == node_id]
-        held = self.sessions.find_peer(node_id)
-        for peer in concerned if held is None else [*concerned, held]:
-            if peer.pin not in good and peer.stage is not peers.Stage.NEW:
-                peer.link.close(reason=session.Refusal.NODE_REMOVED.value)
-
-    def _close_slow(self) -> None:
-        now = self._clock.monotonic()
-        for peer in list(self._unopened):
-            if now - peer.since > _PATIENCE.get(peer.stage, rules.CONFIRM_SECONDS):
-                peer.link.close(reason="too-slow")
-
-    # Connections.
-
-    def take(self, link: links.Link, proved: Sequence[anchors.Anchor]) -> None:
-        """A connection has proved one of these certificates; it says who it is next."""
-        peer = peers.Peer(link, proved=proved, since=self._clock.monotonic())
-        count = self._by_key.get(peer.pin, 0)
-        if count >= rules.MOST_UNOPENED or self._draining:
-            link.close(reason=session.Refusal.NOT_NOW.value, retry_after_s=1.0)
-            return
-        link.owner = peer
-        link.answer = self._answer
-        link.on_end = self._ended
-        self._unopened[peer] = None
-        self._by_key[peer.pin] = count + 1
-
-    async def _answer(self, link: links.Link, method: str, body: bytes) -> bytes:
-        peer = link.owner
-        if not isinstance(peer, peers.Peer):
-            raise refusals.not_now("The connection is not ready.")
-        asked = _ASKS.get(method)
-        if asked is None:
-            raise refusals.of(session.Refusal.UNKNOWN, "This Platform does not know that question.")
-        try:
-            if peer.stage in (peers.Stage.OPEN, peers.Stage.ERRAND):
-                return await self._ask(peer, asked, body)
-            return await self._greet(peer, asked, body)
-        except contract.StoreError as fault:
-            _LOG.warning("A question was not answered", extra={"reason": str(fault)})
-            raise refusals.not_now("The Platform's store is busy or away.") from fault
-
-    async def _greet(self, peer: peers.Peer, asked: session.Ask, body: bytes) -> bytes:
-        """Hello and confirm. What fails here ends the connection behind its answer."""
-        try:
-            if peer.stage is peers.Stage.NEW and asked is session.Ask.HELLO:
-                return await self._opener.hello(peer, body)
-            if peer.stage is peers.Stage.WELCOMED and asked is session.Ask.CONFIRM:
-                # to its end, whatever becomes of the connection: the row that it writes is watched
-                await asyncio.shield(
-                    self._do(self._confirm(peer, body), name=f"opens {peer.node_id}")
-                )
-                asyncio.get_running_loop().call_soon(self._ask_first, peer)
-                return b""
-            raise refusals.out_of_turn(asked.value)
-        except links.Refusal as refusal:
-            self._close_behind(peer, reason=refusal.code)
-            raise
-        except contract.StoreError:
-            self._close_behind(peer, reason=session.Refusal.NOT_NOW.value)
-            raise
-
-    async def _ask(self, peer: peers.Peer, asked: session.Ask, body: bytes) -> bytes:
-        said = await self._questions.answer(peer, asked, body)
-        if asked is session.Ask.RENEW:
-            await self._anchors.refresh([peer.node_id])  # it may come with the new one at once
-            self.changed(peer.node_id)
-        elif asked is session.Ask.LEAVE:
-            self.changed(peer.node_id)
-            self._close_behind(peer, reason=session.Refusal.NODE_REMOVED.value)
-        elif asked is session.Ask.HEARTBEAT and (
-            news.needs_asking(peer) or self._lack(peer.node_id) is not None
-        ):
-            self._do(self._ask_health(peer), name=f"health {peer.node_id}")
-        return said
-
-    async def _confirm(self, peer: peers.Peer, body: bytes) -> None:
-        former = await self._opener.confirm(peer, body)
-        if self._unopened.pop(peer, ...) is None:
-            self._forget_key(peer)
-        if peer.link.ended is not None and self.sessions.leave(peer):  # while it was written
-            self._watch.note_lost(peer)
-        if former is not None:
-            former.stage = peers.Stage.OVER
-            former.link.close(reason="replaced")
-        if peer.anchor.proof is not generation.Proof.PRESENT:
-            self.changed(peer.node_id)
-        _LOG.debug("A session is open", extra={"node_id": peer.node_id, "address": peer.address})
-
-    def _ask_first(self, peer: peers.Peer) -> None:
-        """The answer to confirm has left: now the node is asked whether it is itself."""
-        if peer.link.ended is None:
-            self._do(self._ask_health(peer), name=f"health {peer.node_id}")
-
-    async def _ask_health(self, peer: peers.Peer) -> None:
-        try:
-            ready = await self._watch.ask(peer)
-        except contract.StoreError as fault:
-            _LOG.warning("A node's answer was not written", extra={"reason": str(fault)})
-            return
-        if ready and self.sessions.find_peer(peer.node_id) is peer and not peer.carries_work:
-            peer.carries_work = True
-            for callback in self.on_open:
-                callback(peer.node_id, peer.link)
-
-    def _ended(self, link: links.Link, ended: links.Ended) -> None:
-        peer = link.owner
-        if not isinstance(peer, peers.Peer):
-            return
-        if self._unopened.pop(peer, ...) is None:
-            self._forget_key(peer)
-        self._news.forget(peer)
-        if self.sessions.leave(peer):
-            self._watch.note_lost(peer)
-            _LOG.info(
-                "A session has ended",
-                extra={
-                    "node_id": peer.node_id,
-                    "address": peer.address,
-                    "reason": ended.reason,
-                },
-            )
-        peer.stage = peers.Stage.OVER
-        link.owner = None
-
-    def _forget_key(self, peer: peers.Peer) -> None:
-        left = self._by_key.get(peer.proved[0].pin, 0) - 1
-        if left > 0:
-            self._by_key[peer.proved[0].pin] = left
-        else:
-            self._by_key.pop(peer.proved[0].pin, None)
-
-    def _close_behind(self, peer: peers.Peer, *, reason: str) -> None:
-        """Ends the connection once the answer under way has left."""
-        loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, functools.partial(peer.link.close, reason=reason))
-
-    def _do(self, work: Coroutine[Any, Any, None], *, name: str) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._work.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._work.discard(task)
-        fault = None if task.cancelled() else task.exception()
-        if fault is not None and not isinstance(fault, links.Refusal | contract.StoreError):
-            _LOG.error("The gateway met a fault of ours", exc_info=fault)
-
     # For the other engines.
 
     async def _ping(self, node_id: ids.NodeId, session_id: str) -> bool | None:
@@ -422,12 +282,3 @@ class Gateway:
         held = self.sessions.find_session(node_id, session_id=session_id)
         if held is not None:
             held.link.close(reason="replaced")
-
-
-_PATIENCE: Final = {
-    peers.Stage.NEW: rules.HELLO_SECONDS,
-    peers.Stage.GREETING: rules.CONFIRM_SECONDS,
-    peers.Stage.WELCOMED: rules.CONFIRM_SECONDS,
-    peers.Stage.CONFIRMING: rules.CONFIRM_SECONDS,
-    peers.Stage.ERRAND: rules.ERRAND_SECONDS,
-}

@@ -149,7 +149,7 @@ class Opener:
         crash_points.reach(CONFIRMED)
         peer.state = opened.state
         peer.started_at = now
-        peer.welcome = None
+        peer.welcome = peer.hello = None  # there are tens of thousands: nothing is kept for nothing
         peer.link.limits = rules.ONCE_OPEN
         peer.move(peers.Stage.OPEN, now=self._clock.monotonic())
         if welcome.replaces is not None:

@@ -32,35 +32,51 @@ class _Missing:
     pin: pins.Pin
 
 
-async def keep(store: contract.Store, *, clock: clock_kit.Clock) -> None:
-    """Looks for ever. For a supervised task."""
+async def keep(store: contract.Store, *, engine_id: str, clock: clock_kit.Clock) -> None:
+    """Looks for ever. For a supervised task.
+
+    After the store was away nobody could say for a while that he runs: until all have had the time
+    to, no engine is taken for dead.
+    """
     lease = leading.Leading(store, name=LEASE, clock=clock)
+    steady_since = clock.monotonic()
     while True:
         try:
             if await lease.holds():
-                await sweep(store, lease=lease, now=clock.now())
+                steady = clock.monotonic() - steady_since >= engines.ALIVE_SECONDS
+                await sweep(
+                    store, engine_id=engine_id, lease=lease, now=clock.now(), engines_too=steady
+                )
         except (contract.StoreError, leases.LeaseLost) as fault:
+            steady_since = clock.monotonic()
             _LOG.warning("Lost sessions were not looked at", extra={"reason": str(fault)})
         await clock.sleep(EVERY_SECONDS)
 
 
 async def sweep(
-    store: contract.Store, *, lease: leading.Leading, now: datetime.datetime
+    store: contract.Store,
+    *,
+    engine_id: str,
+    lease: leading.Leading,
+    now: datetime.datetime,
+    engines_too: bool = True,
 ) -> Sequence[ids.NodeId]:
     """Does it once and gives who became unreachable; raises `StoreError`, `LeaseLost`.
 
-    Only looks where there is nothing to do, which is nearly always.
+    Never takes this engine itself for dead, and others only with `engines_too`. Only looks where
+    there is nothing to do, which is nearly always.
     """
-    missing: list[_Missing] = []
-    orphans = await store.read(lambda tx: _find_orphans(tx, now=now))
+    orphans: Sequence[str] = []
+    if engines_too:
+        orphans = await store.read(lambda tx: _find_orphans(tx, but=engine_id, now=now))
     found = await store.read(lambda tx: _find_missing(tx, now=now))
     if not orphans and not found:
         return []
 
     async def work(tx: contract.Tx) -> list[_Missing]:
         await lease.fence(tx)
-        for engine_id in orphans:
-            await _orphan(tx, engine_id=engine_id, now=now)
+        for orphan in orphans:
+            await _orphan(tx, engine_id=orphan, now=now)
         return [one for one in found if await _miss(tx, one=one, now=now)]
 
     missing = await store.transact(work)
@@ -69,12 +85,13 @@ async def sweep(
     return [one.node_id for one in missing]
 
 
-async def _find_orphans(tx: contract.Tx, *, now: datetime.datetime) -> Sequence[str]:
+async def _find_orphans(tx: contract.Tx, *, but: str, now: datetime.datetime) -> Sequence[str]:
     """Engines that hold sessions, by their word, and have not been seen."""
     rows = await tx.fetch_all(
         "SELECT DISTINCT s.engine_id FROM sessions s LEFT JOIN engines e "
-        "ON e.engine_id = s.engine_id WHERE s.lost_at IS NULL "
+        "ON e.engine_id = s.engine_id WHERE s.lost_at IS NULL AND s.engine_id <> ? "
         "AND (e.seen_at IS NULL OR e.seen_at < ?) LIMIT ?",
+        but,
         engines.alive_since(now),
         _BATCH,
     )

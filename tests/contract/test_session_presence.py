@@ -101,6 +101,19 @@ async def test_an_engine_killed_leaves_no_ghost_session(
         assert await successor.state("web-1") == ("ready", None)
 
 
+async def test_an_engine_that_could_not_say_that_it_runs_does_not_give_up_its_own_sessions(
+    engine: gateways.Engine,
+) -> None:
+    agent = await engine.open(await engine.join("web-1"))
+    engine.clock.advance(40)  # a locked store: nobody could write
+    assert await engine.sweep() == []
+    assert await engine.value("SELECT lost_at AS value FROM sessions") is None
+    await agent.beat()
+    await engine.turn()
+    assert agent.link.ended is None
+    assert await engine.state("web-1") == ("ready", None)
+
+
 async def test_a_start_forgets_who_was_ready_unless_a_running_engine_hears_it(
     engine: gateways.Engine,
 ) -> None:

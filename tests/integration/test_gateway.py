@@ -318,7 +318,7 @@ async def test_one_key_cannot_hold_more_than_a_few_connections_open(
     await waits.until(
         lambda: sum(one.link.ended is not None for one in dialler.agents) >= 12, seconds=20
     )
-    assert len(engine.gate._unopened) == rules.MOST_UNOPENED
+    assert len(engine.gate.connections.unopened) == rules.MOST_UNOPENED
     other = await dialler.open(await engine.join("web-2"))
     assert other.link.ended is None
 
@@ -331,7 +331,7 @@ async def test_who_says_nothing_after_the_handshake_is_closed(
     await welcomed.greet()
     errand = await dialler.dial(await engine.join("web-3"))
     await errand.greet(purpose=session.Purpose.ERRAND)
-    await waits.until(lambda: len(engine.gate._unopened) == 3)
+    await waits.until(lambda: len(engine.gate.connections.unopened) == 3)
     engine.clock.advance(rules.HELLO_SECONDS + 1)
     await engine.turn()
     assert (await gateways.ended(silent.link)).reason == "too-slow"

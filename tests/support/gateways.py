@@ -80,9 +80,9 @@ class Engine:
             lambda tx: engines.sign_on(tx, engine_id=self.gate._rules.engine_id, now=now)
         )
         for node_id in await self.gate._anchors.follow():
-            self.gate._recheck(node_id)
+            self.gate.connections.recheck(node_id)
         self.gate._watch.close_silent()
-        self.gate._close_slow()
+        self.gate.connections.close_slow()
         await self.flush()
         await self.settle()
 
@@ -97,7 +97,14 @@ class Engine:
     async def sweep(self) -> list[ids.NodeId]:
         """As the engine that leads does; gives who became unreachable."""
         lease = leading.Leading(self.store, name=absence.LEASE, clock=self.clock)
-        return list(await absence.sweep(self.store, lease=lease, now=self.clock.now()))
+        return list(
+            await absence.sweep(
+                self.store,
+                engine_id=self.gate._rules.engine_id,
+                lease=lease,
+                now=self.clock.now(),
+            )
+        )
 
     async def node(self, node_id: str) -> records.Node:
         found = await self.store.read(lambda tx: records.find(tx, node_id=ids.NodeId(node_id)))
