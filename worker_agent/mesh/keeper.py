@@ -182,7 +182,8 @@ class Keeper:
             self.take(await place.ask(self._where, asker=self._asker))
             self._asked_with = _public_key(self._where)
         except (place.NotAnswered, OSError) as fault:
-            LOGGER.warning("The mesh place was not learned", extra={"reason": str(fault)})
+            level = logging.INFO if self._grant is None else logging.WARNING
+            LOGGER.log(level, "The mesh place was not learned", extra={"reason": str(fault)})
 
     async def _bring_up(self, grant: mesh.Grant) -> None:
         private_key = key.ensure(self._where)
