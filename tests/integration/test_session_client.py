@@ -465,6 +465,45 @@ async def test_a_disk_that_cannot_be_written_opens_no_session_and_loses_nothing(
     assert node.where.agent.read_bytes() != before
 
 
+def emptied(path: pathlib.Path) -> bytes:
+    """What was in the file until now."""
+    content = path.read_bytes()
+    path.write_bytes(b"")
+    return content
+
+
+def put_back(path: pathlib.Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["agent", "join", "key", "certificate"])
+async def test_a_file_that_cannot_be_read_for_a_while_does_not_end_it(
+    node: dialling.Node, gateway: imaginary_gateway.ImaginaryGateway, name: str
+) -> None:
+    path: pathlib.Path = getattr(node.where, name)
+    async with node.running():
+        link = await gateway.session_of("web-1")
+        content = emptied(path)
+        link.close(reason="again")
+        await dialling.passes(300)
+        assert node.ended is None
+        put_back(path, content)
+        await dialling.passes(121)
+        assert gateway.open_session("web-1") is not None
+
+
+async def test_a_machine_that_has_left_ends_with_the_command_to_join(
+    node: dialling.Node, gateway: imaginary_gateway.ImaginaryGateway
+) -> None:
+    async with node.running():
+        link = await gateway.session_of("web-1")
+        node.where.agent.unlink()
+        link.close(reason="node-removed")
+        await dialling.passes(10)
+    assert isinstance(node.ended, failures.NeedsOperator)
+    assert "enlist worker join" in str(node.ended)
+
+
 async def test_a_fault_that_nobody_foresaw_does_not_end_the_agent(
     node: dialling.Node,
     gateway: imaginary_gateway.ImaginaryGateway,

@@ -53,6 +53,10 @@ class Obstacle(enum.Enum):
     OTHER_KEY = "other-key"  # whoever answers shows a key that is not the gateway's
 
 
+class NotJoined(failures.NeedsOperator):
+    """The files of a join are not there; the machine is no node, or no longer."""
+
+
 class NodeRemoved(failures.NeedsOperator):
     """The Platform has removed this node; to be one again it is allowed and joins anew."""
 
@@ -118,7 +122,8 @@ class Connecting:
     async def open_session(self, *, by: str | None = None) -> Opened:
         """Opens the session, by the candidate of that name alone where one is given.
 
-        Raises `NotOpened`, or `NeedsOperator` where trying again would be wrong.
+        Raises `NotOpened`, or `NeedsOperator` where trying again would be wrong. A file that cannot
+        be read just now is tried again: the Agent runs on what it had in memory.
         """
         return await self._each(session.Purpose.SESSION, by=by)
 
@@ -131,12 +136,7 @@ class Connecting:
 
         So the engines of a Platform share the machines, and not all wait for the same dead one.
         """
-        known = self.known()
-        if by is not None:
-            proofs = tuple(proof for proof in known.proofs if proof.name == by)
-            if not proofs:
-                raise NotOpened(f"There is no {by} certificate.", obstacle=Obstacle.STANDING)
-            known = dataclasses.replace(known, proofs=proofs)
+        known = self._known(purpose, by=by)
         urls = list(known.gateway.urls)
         self._around.chance.shuffle(urls)
         urls.sort(key=lambda url: url != self._last_good)
@@ -155,6 +155,23 @@ class Connecting:
                 if fault.obstacle is obstacle:
                     raise fault
         raise AssertionError("a known gateway has an address")
+
+    def _known(self, purpose: session.Purpose, *, by: str | None) -> Known:
+        """What the try stands on, with the one candidate alone that is wanted."""
+        try:
+            known = self.known()
+        except NotJoined:
+            raise
+        except failures.NeedsOperator as failure:
+            if purpose is session.Purpose.ERRAND:
+                raise
+            raise NotOpened(str(failure), obstacle=Obstacle.STANDING) from failure
+        if by is None:
+            return known
+        proofs = tuple(proof for proof in known.proofs if proof.name == by)
+        if not proofs:
+            raise NotOpened(f"There is no {by} certificate.", obstacle=Obstacle.STANDING)
+        return dataclasses.replace(known, proofs=proofs)
 
     async def _at(self, url: str, *, known: Known, purpose: session.Purpose) -> Opened:
         """One address, with each proof until the gateway knows one."""
@@ -274,7 +291,7 @@ def read(where: paths.Paths) -> tuple[join_file.JoinFile, agent_file.AgentFile]:
             str(error), hint="Repair it by joining again with a new token: enlist worker join -"
         ) from error
     if join is None or agent is None:
-        raise failures.NeedsOperator(
+        raise NotJoined(
             f"This machine has not joined a Platform (data directory {where.folder}).",
             hint=f"Run: enlist worker join - --data-dir {where.folder}",
         )
