@@ -72,7 +72,7 @@ async def test_a_platform_that_works_is_told_so_in_one_order_within_the_time(
 ) -> None:
     started = time.monotonic()
     done = await doctor(platform.data_dir)
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 20  # it takes 2 s where nothing else runs
     assert failed(done) == {}, done.out
     assert done.code == 0
     names = [name.removeprefix("platform.") for name in found(done)]

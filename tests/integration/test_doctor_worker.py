@@ -71,7 +71,7 @@ async def test_a_worker_that_works_is_told_so_within_the_time(rig: Rig) -> None:
         took = time.monotonic() - started
     assert failed(done) == {}, done.out
     assert done.code == 0
-    assert took < 15
+    assert took < 20  # it takes 2 s where nothing else runs
     assert list(found(done)) == [
         f"worker.{name}"
         for name in ("files", "disk", "joined", "identity", "trust", "agent", "port", "session",
@@ -225,7 +225,7 @@ async def test_a_silent_platform_is_transient_and_costs_no_more_than_the_time(
     with socket.create_server(("127.0.0.1", port)):  # takes connections and says nothing
         started = time.monotonic()
         done = await Rig(platform=platform, machine=joined).doctor()
-        assert time.monotonic() - started < 16
+        assert time.monotonic() - started < 25  # 12 s, and the start of the command under load
     assert failed(done)["worker.enrollment"] == "transient"
 
 

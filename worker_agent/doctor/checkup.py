@@ -27,7 +27,7 @@ from worker_agent.settings import paths
 
 PLACE = "worker"
 _QUICK_SECONDS = 5.0
-_NETWORK_SECONDS = 13.0
+_NETWORK_SECONDS = 12.0
 
 Found = tuple[findings.Finding, ...]
 Job = side_by_side.Job[Found]

@@ -22,7 +22,7 @@ from runtime_kit.http1 import client
 from wire_protocol import findings, product, statements
 from worker_agent.doctor import legs, names
 
-SMALL_SECONDS = 4.0
+SMALL_SECONDS = 3.0
 LARGE_SECONDS = 4.0  # a retransmission comes after 0.2 to 1 s; what hangs, hangs for minutes
 LARGE_BYTES = 24_576  # some 17 full packets of Ethernet, and within what the route reads
 SEGMENTS = (
