@@ -9,7 +9,6 @@ import dataclasses
 import datetime
 import secrets
 from collections.abc import Callable
-from typing import Final
 
 from platform_server.audit import events
 from platform_server.dispatch import ending, records, states
@@ -20,8 +19,6 @@ from platform_server.trust import statements
 from runtime_kit import crash_points
 from wire_protocol import ids, orders
 from wire_protocol import statements as wire_statements
-
-MOST_TTL: Final = datetime.timedelta(days=7)
 
 STORED = crash_points.declare(
     "order.stored", story="an order is stored, nobody has been answered and nothing was sent"
