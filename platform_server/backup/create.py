@@ -10,6 +10,7 @@ Known limit: files that the settings name (an own TLS certificate) are not in it
 
 import asyncio
 import concurrent.futures
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -37,7 +38,8 @@ T = TypeVar("T")
 
 _PIECES_AHEAD: Final = 4
 _MOST_CONFIG_BYTES: Final = 1_048_576
-_STEP_SECONDS: Final = 0.05
+_STEP_SECONDS: Final = 0.2  # how late the thread may notice that nobody wants the rest
+_BESIDE: Final = ("config.dev.toml", "config.test.toml", "config.prod.toml", "config.local.toml")
 
 
 class MasterKeyChanges(Exception):
@@ -108,13 +110,11 @@ def read_config(data_dir: pathlib.Path, *, config_file: pathlib.Path | None) -> 
     Raises OSError and `private_files.FileTooLarge`.
     """
     main = config_file or data_dir / "config.toml"
-    found = {f"{manifest.CONFIG}config.toml": main} if main.is_file() else {}
-    found |= {
-        f"{manifest.CONFIG}{one.name}": one for one in sorted(main.parent.glob("config.*.toml"))
-    }
+    found = {"config.toml": main, **{name: main.parent / name for name in _BESIDE}}
     return {
-        name: private_files.read_bounded(path, max_bytes=_MOST_CONFIG_BYTES)
+        f"{manifest.CONFIG}{name}": private_files.read_regular(path, max_bytes=_MOST_CONFIG_BYTES)
         for name, path in found.items()
+        if path.exists()
     }
 
 
@@ -141,7 +141,8 @@ async def encrypted(
                 write=lambda piece: building.ask(lambda: pieces.put(piece)),
             )
         finally:
-            building.ask_anyway(lambda: pieces.put(None))
+            with contextlib.suppress(_Gone):
+                building.ask(lambda: pieces.put(None))
 
     running = asyncio.create_task(asyncio.to_thread(run), name="backup-encrypt")
     try:
@@ -152,19 +153,9 @@ async def encrypted(
             await on_made(building.made)
     finally:
         building.gone.set()
-        await _until_ended(running, pieces=pieces)
-
-
-async def _until_ended(
-    running: "asyncio.Task[None]", *, pieces: "asyncio.Queue[bytes | None]"
-) -> None:
-    """Takes what the thread still hands out until it notices that nobody wants it."""
-    while not running.done():
-        while not pieces.empty():
-            pieces.get_nowait()
-        await asyncio.wait({running}, timeout=_STEP_SECONDS)
-    if not running.cancelled():
-        running.exception()  # seen: it was raised to the reader, or there is none any more
+        await asyncio.wait({running})
+        if not running.cancelled():
+            running.exception()  # seen: the reader was told, or there is none any more
 
 
 class _Gone(Exception):
@@ -189,18 +180,19 @@ class _Building:
 
     def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Has the loop do it and waits; raises `_Gone` when nobody wants it any more."""
-        if self.gone.is_set():
-            raise _Gone
-        return self.ask_anyway(question)
-
-    def ask_anyway(self, question: Callable[[], Awaitable[T]]) -> T:
-        """The same, also for the last word."""
 
         async def answer() -> T:
             return await question()
 
-        asked: concurrent.futures.Future[T] = asyncio.run_coroutine_threadsafe(answer(), self._loop)
-        return asked.result()
+        if self.gone.is_set():
+            raise _Gone
+        asked = asyncio.run_coroutine_threadsafe(answer(), self._loop)
+        while not self.gone.is_set():
+            done, _ = concurrent.futures.wait([asked], timeout=_STEP_SECONDS)
+            if done:
+                return asked.result()
+        asked.cancel()
+        raise _Gone
 
     def plain(self) -> Iterator[bytes]:
         """The archive's bytes."""

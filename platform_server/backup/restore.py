@@ -255,7 +255,7 @@ def _write_config(
         made = private_files.create_private(folder / name, content)
         same = (
             made
-            or private_files.read_bounded(folder / name, max_bytes=len(content) + 1_048_576)
+            or private_files.read_regular(folder / name, max_bytes=len(content) + 1_048_576)
             == content
         )
         (written if same else kept).append(name)

@@ -1,9 +1,11 @@
 """A backup over real stores of either kind: made while writes go on, restored into either."""
 
+import asyncio
 import dataclasses
 import datetime
 import json
 import pathlib
+import random
 import tracemalloc
 from collections.abc import Callable
 
@@ -15,6 +17,7 @@ from platform_server.backup import (
     aftermath,
     archive,
     contents,
+    create,
     encryption,
     failures,
     manifest,
@@ -364,6 +367,29 @@ async def test_a_target_with_anything_in_it_is_left_as_it_is(rig: Rig, other_url
     assert await backups.rows_of(other_url, table="nodes") == []
     assert not (rig.folder / "restored" / "master.key").exists()
     assert not (rig.folder / "restored" / "restore-under-way.json").exists()
+
+
+async def test_a_reader_that_leaves_ends_the_work_at_once(rig: Rig) -> None:
+    chance = random.Random(1)
+    rows = [(1000 + number, 1, "test", "x", chance.randbytes(800).hex()) for number in range(3000)]
+    async with loads.opened(rig.url, busy_seconds=5, write=True) as loader:
+        await loader.insert("events", columns=["seq", "at", "kind", "subject", "data"], rows=rows)
+    told: list[manifest.Manifest] = []
+
+    async def on_made(made: manifest.Manifest) -> None:
+        told.append(made)
+
+    async with asyncio.timeout(20), snapshots.taken(rig.url, busy_seconds=5) as snapshot:
+        plan = await backups.plan_of(snapshot, keyring=rig.here.keyring, now=NOW)
+        parts = create.encrypted(
+            snapshot,
+            plan=plan,
+            recipients=encryption.parse_recipients([rig.pair.recipient]),
+            on_made=on_made,
+        )
+        assert await anext(parts)
+        await parts.aclose()
+    assert told == []
 
 
 async def test_memory_does_not_grow_with_the_number_of_rows(rig: Rig) -> None:

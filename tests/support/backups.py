@@ -66,15 +66,7 @@ async def of_snapshot(
 ) -> bytes:
     """The file of a backup of what that snapshot sees."""
     told: list[manifest.Manifest] = []
-    plan = await create.prepare(
-        snapshot,
-        backup_id=BACKUP_ID,
-        keys_before=(),
-        keyring=keyring,
-        config=config or {},
-        environment="test",
-        now=now,
-    )
+    plan = await plan_of(snapshot, keyring=keyring, now=now, config=config)
 
     async def on_made(made: manifest.Manifest) -> None:
         told.append(made)
@@ -88,6 +80,25 @@ async def of_snapshot(
     content = b"".join([part async for part in parts])
     assert len(told) == 1
     return content
+
+
+async def plan_of(
+    snapshot: snapshots.Snapshot,
+    *,
+    keyring: envelope.Keyring,
+    now: datetime.datetime,
+    config: Mapping[str, bytes] | None = None,
+) -> create.Plan:
+    """What a backup of that snapshot is to hold."""
+    return await create.prepare(
+        snapshot,
+        backup_id=BACKUP_ID,
+        keys_before=(),
+        keyring=keyring,
+        config=config or {},
+        environment="test",
+        now=now,
+    )
 
 
 async def put_back(
