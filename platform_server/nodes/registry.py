@@ -182,6 +182,7 @@ async def allow(
             f"The node {node_id} was not removed, so there is nothing to allow. "
             f"How it stands: enlist nodes show {node_id}"
         )
+    await sessions.forget(tx, node_id=node_id)  # what came in while it was being removed
     return node
 
 
