@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from runtime_kit import secret
 from tests.support import (
     certificates,
     clocks,
@@ -23,7 +24,8 @@ from tests.support import (
 from wire_protocol import pins
 from worker_agent.app import anchors, keeper
 from worker_agent.door import platform as door
-from worker_agent.settings import failures, join_file, trust_file
+from worker_agent.enrollment import wish
+from worker_agent.settings import agent_file, failures, join_file, trust_file
 from worker_agent.trust import refresh
 
 HTML = b"<html><body>It works!</body></html>"
@@ -120,7 +122,7 @@ async def test_an_address_that_swallows_everything_leaves_time_for_the_next(
 async def test_a_statement_with_a_time_that_is_none_is_not_believed_and_changes_nothing(
     platform: imaginary_platform.ImaginaryPlatform, node: joining.Joining
 ) -> None:
-    signed = platform._trust()
+    signed = platform.trust_document()
     content = json.loads(base64.b64decode(str(signed["statement"])))
     content["issued_at"] = "0001-01-01T00:00:00+23:59"
     signed["statement"] = base64.b64encode(json.dumps(content).encode()).decode()
@@ -267,3 +269,66 @@ async def test_the_command_ends_with_six_on_a_machine_that_has_not_joined(
     done = await worker_command.enlist("worker", "refresh-trust", "--data-dir", str(tmp_path))
     assert done.code == 6
     assert done.err.strip().endswith("enlist worker join -")
+
+
+async def test_only_where_every_address_proves_nothing_is_it_not_believed(
+    platform: imaginary_platform.ImaginaryPlatform, node: joining.Joining
+) -> None:
+    stranger = platform.new_key()
+    platform.publish(stranger, signed_by=(stranger,))
+    with pytest.raises(failures.NotBelieved):
+        await refreshed(node)
+    join = join_file.read(node.where.join)
+    assert join is not None
+    elsewhere = dataclasses.replace(join, platform_url=f"https://127.0.0.1:{machine.free_port()}")
+    join_file.write(node.where.join, elsewhere)
+    with pytest.raises(failures.NeedsOperator) as raised:
+        await refreshed(node)
+    assert not isinstance(raised.value, failures.NotBelieved), "at one address nobody answered"
+
+
+def gateway_of(node: joining.Joining) -> tuple[str | None, tuple[str, ...]]:
+    agent = agent_file.read(node.where.agent)
+    assert agent is not None
+    return agent.gateway_url, agent.gateway_pins
+
+
+async def test_without_pins_a_changed_gateway_is_adopted_from_a_proved_connection_alone(
+    platform: imaginary_platform.ImaginaryPlatform, tmp_path: pathlib.Path
+) -> None:
+    authority = certificates.issue(authority=True, common_name="ca")
+    platform.tls_identity = certificates.issue(issuer=authority)
+    node = joining.Joining(folder=tmp_path / "by-ca")
+    given = wish.Given(
+        platform_url=platform.url,
+        node_id="web-9",
+        enrollment_token=token_of(platform, "web-9"),
+        ca_pem=authority.pem.encode(),
+    )
+    await node.join_by(given)
+    assert gateway_of(node) == (None, ())
+    new = "sha256:" + "ab" * 32
+    platform.gateway_urls = ("https://gateway.example:8445",)
+    platform.gateway_pins = (pins.Pin(new),)
+    platform.publish(*platform.keys)
+    body = json.dumps(platform.trust_document()).encode()
+    await refresh.take(node.where, body, source="the session", clock=node.clock)
+    assert gateway_of(node) == (None, ()), "a session is proved by pins, not by the CA"
+    await refreshed(node)
+    assert gateway_of(node) == ("https://gateway.example:8445", (new,))
+
+
+async def test_a_joined_by_pin_machine_leaves_the_gateway_of_its_join_as_it_was(
+    platform: imaginary_platform.ImaginaryPlatform, node: joining.Joining
+) -> None:
+    platform.gateway_urls = ("https://gateway.example:8445",)
+    platform.gateway_pins = (pins.Pin("sha256:" + "ab" * 32),)
+    platform.publish(*platform.keys)
+    await refreshed(node)
+    assert gateway_of(node) == (None, ()), "the statement itself says it, and is signed"
+
+
+def token_of(platform: imaginary_platform.ImaginaryPlatform, node_id: str) -> secret.Secret:
+    platform.issue(node_id)
+    enrolled = next(one for one in platform.enrollments.values() if one.node_id == node_id)
+    return secret.Secret(enrolled.token.text())

@@ -37,6 +37,10 @@ class Joining:
             addresses=("127.0.0.1",) if port else (),
             port=port,
         )
+        return await self.join_by(given)
+
+    async def join_by(self, given: wish.Given) -> outcome.Outcome:
+        """Joins by exactly these arguments."""
         decided = plan.decide(wish.parse(given), stored=stored.read(self.where))
         assert isinstance(decided, plan.Join)
         around = surroundings.Surroundings(

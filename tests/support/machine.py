@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cryptography import x509
@@ -158,6 +158,23 @@ def wait_for_state(
     """The node once it is in that state; fails with what it was in when the time is up."""
     deadline = time.monotonic() + seconds
     while (entry := node(platform, node_id))["state"] != state:
+        if time.monotonic() > deadline:
+            said = real_platform.tail(platform.log)
+            raise AssertionError(f"{node_id} stayed {entry}; the Platform logged:\n{said}")
+        time.sleep(PAUSE_SECONDS)
+    return entry
+
+
+def wait_for(
+    platform: real_platform.RealPlatform,
+    node_id: str,
+    true: Callable[[dict[str, Any]], bool],
+    *,
+    seconds: float = READY_SECONDS,
+) -> dict[str, Any]:
+    """The node once that is true of it; fails with how it was when the time is up."""
+    deadline = time.monotonic() + seconds
+    while not true(entry := node(platform, node_id)):
         if time.monotonic() > deadline:
             said = real_platform.tail(platform.log)
             raise AssertionError(f"{node_id} stayed {entry}; the Platform logged:\n{said}")

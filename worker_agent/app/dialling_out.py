@@ -27,12 +27,11 @@ async def run(parts: parts_kit.Parts) -> None:
         )
     finally:
         failure = ended.failure
-        if parts.where.agent.exists():  # gone where a command beside it has left the Platform
-            parts.around.teller.tell(
-                state="stopped",
-                reason=None if failure is None else str(failure),
-                kind=None if failure is None else "needs-operator",
-            )
+        parts.around.teller.tell(
+            state="stopped",
+            reason=None if failure is None else str(failure),
+            kind=None if failure is None else "needs-operator",
+        )
     if ended.failure is not None:
         raise ended.failure
 

@@ -110,7 +110,7 @@ def build(
         connect=gateway.Gateway(clock=clock, environment=environment).connect,
         trust=keeping,
         work=work_and_mesh.WorkAndMesh(working, mesh=mesh),
-        teller=told.Teller(where.session, instance=instance, clock=clock),
+        teller=told.Teller(where, instance=instance, clock=clock),
         health=answers.health,
         heartbeat=answers.heartbeat,
     )

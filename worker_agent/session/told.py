@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from runtime_kit import clock as clock_kit
 from runtime_kit import private_files
 from wire_protocol import strict_json, times
+from worker_agent.settings import paths
 
 LOGGER = logging.getLogger(__name__)
 _MAX_BYTES = 16_384
@@ -41,14 +42,17 @@ class Told:
 class Teller:
     """Writes the file; a disk that cannot be written costs nothing but the telling."""
 
-    def __init__(self, path: pathlib.Path, *, instance: str, clock: clock_kit.Clock) -> None:
-        self._path = path
+    def __init__(self, where: paths.Paths, *, instance: str, clock: clock_kit.Clock) -> None:
+        self._path = where.session
+        self._joined = where.agent
         self._instance = instance
         self._clock = clock
         self._heard: str | None = None
 
     def tell(self, **fields: object) -> None:
-        """The state has changed."""
+        """The state has changed; of a machine that has left nothing is told."""
+        if not self._joined.exists():
+            return
         content: dict[str, object] = {
             name: times.to_rfc3339(value) if isinstance(value, datetime.datetime) else value
             for name, value in fields.items()
