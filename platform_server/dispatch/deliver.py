@@ -293,18 +293,19 @@ class Deliverer:
         recently_asked: frozenset[str],
     ) -> _Found:
         """What is to be done; on a snapshot, since a commit here would cost each order a sync."""
+        node = await node_records.find(tx, node_id=node_id)
+        if node is None or node.state is node_states.State.REMOVED:
+            return _Found(steps=[], is_gone=True)
         target = None
-        if not has_session:  # a node that is gone has none
-            node = await node_records.find(tx, node_id=node_id)
-            if node is None or node.state is node_states.State.REMOVED:
-                return _Found(steps=[], is_gone=True)
-            entry = await roster.find(tx, node_id=node_id) if self._leads else None
+        if self._leads and not has_session:
+            entry = await roster.find(tx, node_id=node_id)
             target = None if entry is None else entry.target
         number = await statements.find_number(tx)
         steps = plan.plan(
             await records.list_open(tx, node_id=node_id),
             epoch=statements.FIRST_EPOCH if number is None else number[0],
             now=self._clock.now(),
+            enrolled_at=node.enrolled_at,
             recently_asked=recently_asked,
         )
         return _Found(steps=steps, target=target)

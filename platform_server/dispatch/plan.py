@@ -41,15 +41,33 @@ def plan(
     *,
     epoch: int,
     now: datetime.datetime,
+    enrolled_at: datetime.datetime | None = None,
     recently_asked: AbstractSet[str] = frozenset(),
 ) -> list[Step]:
-    """The steps, those of lower numbers first. `recently_asked` are ids that can wait."""
+    """The steps, those of lower numbers first.
+
+    `enrolled_at` is when the node got the key that it has, `recently_asked` are ids that can wait.
+    """
     steps = []
     for order in sorted(open_orders, key=lambda one: one.number):
+        if enrolled_at is not None and order.created_at < enrolled_at:
+            steps.append(_of_former_machine(order))
+            continue
         step = _step(order, epoch=epoch, now=now)
         if step is not None and not (step.do is Do.ASK and order.order_id in recently_asked):
             steps.append(step)
     return steps
+
+
+def _of_former_machine(order: records.Order) -> Step:
+    """Whoever has the node's new key knows nothing of what the former machine has taken."""
+    is_queued = order.state is states.State.QUEUED
+    return Step(
+        do=Do.END,
+        order=order,
+        event=states.Event.EXPIRE if is_queued else states.Event.GIVE_UP,
+        detail="The node was enrolled anew since; give it again if it is still wanted.",
+    )
 
 
 def _step(order: records.Order, *, epoch: int, now: datetime.datetime) -> Step | None:

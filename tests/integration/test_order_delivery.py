@@ -228,13 +228,13 @@ async def test_an_agent_killed_in_the_middle_never_begins_again_and_says_so(
     assert machine.did == ["refresh-trust"]
 
 
+@pytest.mark.usefixtures("moving")
 async def test_an_order_nobody_takes_in_time_expires_and_is_never_delivered(
     place: ordering.Place, engine: ordering.Engine
 ) -> None:
     machine = await place.machine("web-1")
     async with ordering.running(engine, machine):
         await engine.give("web-1", ttl=datetime.timedelta(seconds=30))
-        place.platform.clock.advance(30)
         assert await ended(engine) == [(1, "expired")]
         engine.connect(machine)
         await engine.give("web-1", RENEW)
@@ -427,6 +427,28 @@ async def test_a_removed_node_gets_no_order_and_neither_does_its_next_machine(
             await engine.give("web-1")
             assert await ended(engine) == [(1, "cancelled"), (2, "done")]
     assert set(following.heard) == {(1, 2)}
+
+
+@pytest.mark.usefixtures("moving")
+async def test_a_machine_that_enrolls_anew_carries_out_nothing_that_the_former_one_was_given(
+    place: ordering.Place, engine: ordering.Engine
+) -> None:
+    former = await place.machine("web-1")
+    former.gate.clear()
+    async with ordering.running(engine, former):
+        pair = engine.connect(former)
+        await engine.give("web-1")
+        await waits.until(lambda: former.did == ["refresh-trust"])
+        await has_state(engine, "accepted")
+        pair.cut()
+        await engine.give("web-1", RENEW)
+        place.platform.clock.advance(1)
+        following = await place.machine("web-1", folder="following", replace=True)
+        async with ordering.running(following):
+            engine.connect(following)
+            await engine.give("web-1")
+            assert await ended(engine) == [(1, "failed"), (2, "expired"), (3, "done")]
+    assert set(following.heard) == {(1, 3)}
 
 
 async def test_a_node_takes_so_many_open_orders_and_no_more(

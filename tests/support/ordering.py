@@ -229,12 +229,14 @@ class Place:
     platform: domain.Domain
     folder: pathlib.Path
 
-    async def machine(self, node_id: str) -> Machine:
-        """A machine that has joined."""
-        token = await self.platform.new_token(node_id)
+    async def machine(self, node_id: str, *, folder: str = "", replace: bool = False) -> Machine:
+        """A machine that has joined; with `replace` in the place of the one that had the node."""
+        token = await self.platform.new_token(node_id, replace=replace)
         said = await self.platform.knock(node_id, token)
         assert said.status == 201, said
-        return Machine(self.folder, node_id=node_id, platform=self.platform)
+        where = self.folder / folder
+        where.mkdir(exist_ok=True)
+        return Machine(where, node_id=node_id, platform=self.platform)
 
 
 async def place(store: contract.Store, *, folder: pathlib.Path) -> Place:

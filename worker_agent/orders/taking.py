@@ -45,7 +45,10 @@ class Book:
         try:
             self._journal = journal.read(self._path)
         except documents.Damaged as error:
-            self.fault = f"{error} Move it away to take orders again: rm {self._path}"
+            self.fault = (
+                f"{error} To take orders again, of which one that was at hand may then be carried "
+                f"out a second time: rm {self._path}"
+            )
             LOGGER.error("No orders are taken", extra={"reason": self.fault})  # noqa: TRY400 - a file
 
     fault: str = ""
