@@ -44,7 +44,7 @@ def node(
         else known.clock_offset_ms,
         address=found.url,
         provider_state=found.provider_state,
-        heartbeat_age_ms=_age_ms(seen, now=now),
+        heartbeat_age_ms=_age_ms(known.heartbeat_at or found.last_seen_at, now=now),
         probe_answered_at=found.probe_answered_at,
         reason=found.reason or known.conflict,
         mesh=None if place is None else _mesh(place, said=known.mesh or {}),

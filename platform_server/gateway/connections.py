@@ -129,7 +129,9 @@ class Connections:
             self._changed(peer.node_id)
             self._close_behind(peer, reason=session.Refusal.NODE_REMOVED.value)
         elif asked is session.Ask.HEARTBEAT and (
-            news.needs_asking(peer) or self._lack(peer.node_id) is not None
+            news.needs_asking(peer)
+            or self._watch.is_due(peer)
+            or self._lack(peer.node_id) is not None
         ):
             self.ask_health_soon(peer)
         return said

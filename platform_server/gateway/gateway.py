@@ -51,6 +51,7 @@ _LOG = logging.getLogger(__name__)
 _TICK_SECONDS: Final = 1.0
 _SILENCE_SECONDS: Final = 2.0
 _GHOSTS_SECONDS: Final = 60.0
+_ANSWERED_SECONDS: Final = 30.0
 _BACK_A_SECOND: Final = 200.0  # sessions that come back after a drain
 _LONGEST_BACK_SECONDS: Final = 30.0  # well within the grace
 _CLOSED_SECONDS: Final = 2.0
@@ -233,6 +234,7 @@ class Gateway:
         """Writes what was heard and lost, and ends what is silent or too slow. Runs for ever."""
         silence = 0.0
         ghosts = self._clock.monotonic() + _GHOSTS_SECONDS
+        answered = self._clock.monotonic() + _ANSWERED_SECONDS
         while True:
             now = self._clock.monotonic()
             if now >= silence:
@@ -243,6 +245,9 @@ class Gateway:
                 if now >= ghosts:
                     ghosts = now + _GHOSTS_SECONDS
                     await self._watch.find_ghosts(engine_id=self._rules.engine_id)
+                if now >= answered:
+                    answered = now + _ANSWERED_SECONDS
+                    await self._watch.write_answered()
                 await self._watch.write_lost()
                 while self._news.is_due:
                     for peer in await self._news.flush():

@@ -19,6 +19,7 @@ from wire_protocol import health, ids, session, strict_json
 
 _LOG = logging.getLogger(__name__)
 _ASK_AGAIN_SECONDS: Final = 5.0
+_STALE_SECONDS: Final = 300.0  # heartbeats say that it is there; this, that it is itself
 _LOST_BATCH: Final = 500
 _SETTLED: Final = datetime.timedelta(seconds=60)  # a session being opened is here by then
 
@@ -41,6 +42,11 @@ class Watch:
         self._silent_seconds = silent_seconds
         self._clock = clock
         self._lost: dict[str, datetime.datetime] = {}
+        self._answered: dict[ids.NodeId, liveness.Report] = {}
+
+    def is_due(self, peer: peers.Peer) -> bool:
+        """Whether the node is to be asked again who it is."""
+        return self._clock.monotonic() - peer.asked_at >= _STALE_SECONDS
 
     async def ask(self, peer: peers.Peer) -> bool:
         """Asks the health question and writes what the answer means; whether the node is ready.
@@ -55,7 +61,8 @@ class Watch:
         if report is None:
             return False
         if report.event is states.Event.ANSWER and peer.state is states.State.READY:
-            return True  # it was and it is: the heartbeats say when it was last seen
+            self._answered[peer.node_id] = report  # it was and it is: written with many others
+            return True
         if report.event is states.Event.MISS:
             if peer.lacks == report.reason and peer.state is not states.State.READY:
                 return False  # it was said already
@@ -145,6 +152,13 @@ class Watch:
             await self._store.transact(lambda tx: sessions.lose(tx, lost=batch))  # noqa: B023
             for session_id in batch:
                 del self._lost[session_id]
+
+    async def write_answered(self) -> None:
+        """Writes who went on answering as itself; raises `StoreError`, then that is not written."""
+        reports, self._answered = list(self._answered.values()), {}
+        for start in range(0, len(reports), heartbeats.BATCH):
+            batch = reports[start : start + heartbeats.BATCH]
+            await self._store.transact(lambda tx: liveness.write_seen(tx, reports=batch))  # noqa: B023
 
     async def find_ghosts(self, *, engine_id: str) -> int:
         """Looks for rows of this engine that stand for no session of it, and writes them as lost.

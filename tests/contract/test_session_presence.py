@@ -45,6 +45,28 @@ async def test_heartbeats_alone_keep_a_session_alive_for_hours(engine: gateways.
     assert agent.link.ended is None
 
 
+async def test_a_node_is_asked_again_who_it_is_while_its_session_lasts(
+    engine: gateways.Engine,
+) -> None:
+    agent = await engine.open(await engine.join("web-1"))
+    for _ in range(22):
+        engine.clock.advance(30)
+        await engine.turn()
+        await agent.beat()
+        await engine.settle()
+    assert agent.asked == ["health"] * 3
+    await engine.gate._watch.write_answered()
+    answered = (await engine.node("web-1")).probe_answered_at
+    assert answered is not None
+    assert (engine.clock.now() - answered).total_seconds() <= 60
+    agent.answers_as = ids.NodeId("web-2")
+    engine.clock.advance(300)
+    await agent.beat()
+    await engine.settle()
+    assert await engine.state("web-1") == ("needs-operator", "answers-as-another-node")
+    assert agent.link.ended is not None
+
+
 async def test_a_node_that_is_back_within_a_minute_was_never_away(
     engine: gateways.Engine,
 ) -> None:
