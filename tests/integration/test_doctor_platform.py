@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 import os
 import pathlib
 import secrets
@@ -12,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+import yaml
 
+from operator_cli import checkup_run, main
 from tests.support import machine, real_platform, worker_command
 
 pytestmark = pytest.mark.timeout(180)
@@ -227,6 +230,25 @@ async def test_on_postgresql_the_doctor_sees_the_store_running_and_stopped(
     )
     assert failed(done) == {"platform.process": "needs-operator"}, done.out
     assert found(done)["platform.master-key"]["status"] == "ok"
+
+
+def test_a_machine_with_both_is_looked_at_as_both_in_one_document(
+    once: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(once, tmp_path / "platform")
+    shutil.copytree(once.with_name("machine"), tmp_path / "worker")
+    monkeypatch.setattr(checkup_run, "_SYSTEM", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert main.run(["doctor", "-o", "json"]) == 6
+    shown = json.loads(capsys.readouterr().out)
+    places = [check["name"].partition(".")[0] for check in shown["checks"]]
+    assert places == sorted(places)
+    assert set(places) == {"platform", "worker"}
+    main.run(["doctor", "-o", "yaml"])
+    assert yaml.safe_load(capsys.readouterr().out)["checks"][0]["name"] == "platform.files"
 
 
 def test_the_route_gives_the_engines_own_findings(

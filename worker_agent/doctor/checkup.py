@@ -23,7 +23,7 @@ from worker_agent.doctor import (
     session_leg,
 )
 from worker_agent.doctor import seen as seen_kit
-from worker_agent.settings import paths
+from worker_agent.settings import agent_file, paths
 
 PLACE = "worker"
 _QUICK_SECONDS = 5.0
@@ -90,6 +90,9 @@ class Checkup:
             yield _job(leg.name, ask, network=True)
         for leg in gateway:
             yield _job(leg.name, functools.partial(legs.gateway, leg, around=around), network=True)
+        dials_out = agent_file.Connectivity.DIAL_OUT
+        if not gateway and seen.agent is not None and seen.agent.connectivity is dials_out:
+            yield _job("gateway", session_leg.no_gateway)
         if gateway and seen.identity.certificate is not None:
             ask = functools.partial(session_leg.admission, seen, around=around)
             yield _job("admission", ask, network=True)

@@ -21,6 +21,17 @@ from worker_agent.settings import agent_file, failures
 _KINDS = {kind.value: kind for kind in problems.Kind}
 
 
+async def no_gateway() -> tuple[findings.Finding, ...]:
+    """For a node that dials out and was told of no gateway."""
+    return (
+        findings.needs_operator(
+            "gateway",
+            "This node dials out, and its Platform has named no gateway.",
+            command="enlist serve --gateway-port   (on the Platform)",
+        ),
+    )
+
+
 async def session(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
     """What the running Agent tells of its session."""
     name = "session"

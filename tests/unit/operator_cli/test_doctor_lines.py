@@ -1,12 +1,15 @@
 """What people see of findings, and that nothing that looks like a secret passes into an archive."""
 
+import asyncio
 import io
+import pathlib
 import sys
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from operator_cli import checkup_lines, checkups, support_archive
-from runtime_kit import mends
+from runtime_kit import mends, side_by_side
 from wire_protocol import findings
 
 FOUND = (
@@ -69,6 +72,46 @@ def test_a_mend_that_fails_stops_no_other_and_says_why() -> None:
     assert made == ["b"]
     assert [one.to_wire()["detail"] for one in done] == ["failed: no right to", "to 0600"]
     assert told == done
+
+
+class _Broken:
+    """A checkup one question of which breaks, and one of which hangs."""
+
+    place = "worker"
+    title = "worker"
+
+    def jobs(self) -> list[side_by_side.Job[checkups.Found]]:
+        async def fail() -> checkups.Found:
+            raise RuntimeError("a secret may stand here")
+
+        async def hang() -> checkups.Found:
+            await asyncio.Event().wait()
+            return ()
+
+        return [
+            side_by_side.Job(name="files", work=fail, seconds=1.0),
+            side_by_side.Job(name="gateway", work=hang, seconds=0.01),
+        ]
+
+    def mends(self, found: Sequence[findings.Finding], /) -> list[mends.Mend]:
+        del found
+        return []
+
+    def parts(self) -> Iterator[tuple[str, bytes]]:
+        return iter(())
+
+
+def test_a_check_that_breaks_is_a_fault_of_ours_and_takes_no_other_with_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (report,) = asyncio.run(checkups.run([_Broken()]))
+    broken, hung = report.found
+    assert (broken.name, hung.name) == ("worker.files", "worker.gateway")
+    assert broken.report_id is not None
+    assert "secret" not in broken.detail
+    assert (hung.kind, hung.detail) == ("transient", "No answer within 0.01 s.")
+    assert findings.exit_code([broken]) == 1
 
 
 SECRETS = {
