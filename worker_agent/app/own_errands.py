@@ -170,8 +170,9 @@ def _forget(where: paths.Paths) -> None:
             where.identity.rename(leaving)
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(leaving)
-        for path in (where.session, where.orders, where.mesh, where.trust, where.join, where.agent):
+        for path in (where.orders, where.mesh, where.trust, where.join, where.agent):
             path.unlink(missing_ok=True)
+        where.session.unlink(missing_ok=True)  # last: a running Agent tells no more from here on
     except OSError as error:
         raise failures.Temporary(
             f"The Platform has removed this node, but {where.folder} could not be cleared "
