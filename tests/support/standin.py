@@ -50,6 +50,8 @@ class StandIn:
         self.tokens: dict[str, admin.ApiToken] = {}
         self.entries: list[admin.ActionEntry] = []
         self.events: list[admin.Event] = []
+        self.orders: list[admin.Order] = []
+        self.becomes: list[tuple[str, str | None]] = []  # an order's next states, each with why
         self.attempts: list[admin.EnrollmentAttempt] = []
         self.seen: list[Seen] = []
         self.faults: list[Callable[[httpx.Request], httpx.Response]] = []
@@ -112,6 +114,8 @@ class StandIn:
         return found
 
     def _get_nodes(self, seen: Seen, rest: list[str]) -> Answer:
+        if rest[1:] == ["orders"]:
+            return self._get_orders(seen)
         if rest:
             return 200, self._node(rest[0])
         start = int(seen.query.get("cursor", ["0"])[0])
@@ -134,6 +138,8 @@ class StandIn:
 
     def _delete_nodes(self, seen: Seen, rest: list[str]) -> Answer:
         old = self._node(rest[0])
+        if rest[1:2] == ["orders"]:
+            return _done(seen, "cancel", rest[2])
         if old.roles and "force" not in seen.query:
             raise Refusal("node-in-use", f"Work is placed on {old.node_id}.")
         if not _check(seen):
@@ -143,6 +149,8 @@ class StandIn:
     def _post_nodes(self, seen: Seen, rest: list[str]) -> Answer:
         node_id, verb = rest
         old = self._node(node_id)
+        if verb == "orders":
+            return self._post_orders(seen, node_id)
         words = {"maintenance": "maintenance", "drain": "drained", "resume": "active"}
         if not _check(seen):
             update: dict[str, Any] = {"scheduling": words.get(verb, old.scheduling)}
@@ -150,6 +158,21 @@ class StandIn:
             if verb == "allow":
                 del self.nodes[node_id]
         return _done(seen, verb, node_id)
+
+    def _post_orders(self, seen: Seen, node_id: str) -> Answer:
+        if _check(seen):
+            return 200, _checked("order", node_id)
+        self.orders.insert(0, order(node_id, sequence=len(self.orders) + 1, **seen.body))
+        return 201, self.orders[0]
+
+    def _get_orders(self, seen: Seen) -> Answer:
+        """Each look at the newest order finds it in its next state."""
+        limit = int(seen.query.get("limit", ["100"])[0])
+        if self.becomes:
+            state, detail = self.becomes.pop(0)
+            update = {"state": state, "detail": detail}
+            self.orders[0] = self.orders[0].model_copy(update=update)
+        return 200, admin.OrderList(orders=self.orders[:limit])
 
     def _get_enrollments(self, seen: Seen, rest: list[str]) -> Answer:
         del seen
@@ -361,6 +384,31 @@ def node(node_id: str, **fields: Any) -> admin.Node:
         "reason": None,
     }
     return admin.Node(**{**usual, **fields})
+
+
+def order(node_id: str, **fields: Any) -> admin.Order:
+    """An order that waits for its node."""
+    ttl = datetime.timedelta(seconds=fields.pop("ttl_seconds", 3600))
+    return admin.Order.model_validate(
+        {
+            "order_id": "00112233445566ff",
+            "node_id": node_id,
+            "kind": "renew",
+            "state": "queued",
+            "infra": "default",
+            "epoch": 1,
+            "sequence": 1,
+            "purpose": None,
+            "created_at": NOW,
+            "created_by": "uid:0",
+            "expires_at": NOW + ttl,
+            "tries": 0,
+            "accepted_at": None,
+            "ended_at": None,
+            "detail": None,
+            **fields,
+        }
+    )
 
 
 def event(seq: int, kind: str = "node.ready") -> admin.Event:
