@@ -36,6 +36,7 @@ API::
     ours.ended                              # the same, or None while the link is open
     ours.on_end = callback                  # (link, ended), once; spares a task that waits
     ours.answer = another                   # may be exchanged at any time,
+    ours.answer_now = quick                 # asked first: bytes, or None to leave it to `answer`
     ours.limits = wider                     # likewise: connection.Limits
     ours.owner = anything                   # the user's own; the link never looks at it
 

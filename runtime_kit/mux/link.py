@@ -109,6 +109,7 @@ class Link:
         "_watchers",
         "_wire",
         "answer",
+        "answer_now",
         "on_end",
         "owner",
         "peer",
@@ -127,6 +128,8 @@ class Link:
         """The other side's address, for messages."""
         self.answer: Answer = answer or _knows_nothing
         """Answers the other side's questions; may be exchanged."""
+        self.answer_now: AnswerNow | None = None
+        """Asked before it: answers what needs no waiting, which spares a task."""
         self.on_end: Callable[[Link, Ended], None] | None = None
         """Called once when the link ends; set it before giving control back to the loop."""
         self.owner: object = None
@@ -326,11 +329,31 @@ class Link:
             self._flush()
 
     def _start(self, question: connection.Question) -> None:
-        if self._ended is not None:
+        if self._ended is not None or self._answered_now(question):
             return
         task = asyncio.get_running_loop().create_task(self._reply(question), name=question.method)
         answering = self._answering = self._answering or {}
         answering[question.stream] = task
+
+    def _answered_now(self, question: connection.Question) -> bool:
+        if self.answer_now is None:
+            return False
+        try:
+            body = self.answer_now(self, question.method, question.body)
+        except Refusal as refusal:
+            self._core.refuse(question.stream, refusal.code, refusal.detail)
+            return True
+        except Exception:  # noqa: BLE001 - one question's fault ends that question, not the link
+            self._failed(question)
+            return True
+        if body is None:
+            return False
+        self._core.answer(question.stream, body)
+        return True
+
+    def _failed(self, question: connection.Question) -> None:
+        _log.exception("Answer failed", extra={"method": question.method, "peer": self.peer})
+        self._core.refuse(question.stream, "failed", "The other side could not answer.")
 
     async def _reply(self, question: connection.Question) -> None:
         stream = question.stream
@@ -342,8 +365,7 @@ class Link:
             self._core.refuse(stream, "cancelled", "The work on it was cancelled.")
             raise
         except Exception:  # noqa: BLE001 - one question's fault ends that question, not the link
-            _log.exception("Answer failed", extra={"method": question.method, "peer": self.peer})
-            self._core.refuse(stream, "failed", "The other side could not answer.")
+            self._failed(question)
         else:
             self._core.answer(stream, body)
         finally:
@@ -414,6 +436,9 @@ class Link:
 
 Answer = Callable[[Link, str, bytes], Awaitable[bytes]]
 """Answers one question by its method and body; raises Refusal."""
+
+AnswerNow = Callable[[Link, str, bytes], bytes | None]
+"""The same for what needs no waiting; None leaves the question to the ``Answer``."""
 
 _SYSTEM = clock_kit.SystemClock()
 _LIMITS = connection.Limits()

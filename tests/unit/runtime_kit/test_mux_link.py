@@ -319,3 +319,28 @@ async def test_a_fault_of_whoever_is_told_of_the_end_stays_his(
         pair.cut(reason="gone")
     assert pair.right.ended == link.Ended(reason="gone")
     assert "on end" in caplog.text
+
+
+async def test_what_needs_no_waiting_is_answered_without_a_task(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def now(own: link.Link, method: str, body: bytes) -> bytes | None:
+        assert not own._answering
+        if method == "bad":
+            raise ValueError("a fault")
+        if method == "no":
+            raise link.Refusal("not-now", "Later.")
+        return body[::-1] if method == "beat" else None
+
+    left, right = transports.in_memory_pair(answer_right=echo)
+    right.answer_now = now
+    before = asyncio.all_tasks()
+    asking = left.ask("beat", b"abc", timeout_s=1)
+    assert await asking == b"cba"
+    assert asyncio.all_tasks() == before
+    assert await left.ask("other", b"x", timeout_s=1) == b"other x"
+    with pytest.raises(link.Refused, match="not-now"):
+        await left.ask("no", b"", timeout_s=1)
+    with caplog.at_level(logging.ERROR), pytest.raises(link.Refused, match="failed"):
+        await left.ask("bad", b"", timeout_s=1)
+    assert await left.ask("beat", b"1", timeout_s=1) == b"1"
