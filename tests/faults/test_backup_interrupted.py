@@ -192,7 +192,13 @@ def _pass_on(near: socket.socket, far: socket.socket) -> None:
         far.sendall(piece)
 
 
-@pytest.mark.parametrize("point", RESTORE_POINTS)
+@pytest.mark.parametrize(
+    ("point", "store_kind"),
+    [
+        *((point, "sqlite") for point in RESTORE_POINTS),
+        *((point, "postgresql") for point in (restore.BEFORE_COMMIT, restore.FILLED)),
+    ],
+)
 def test_a_restore_killed_at_the_point_is_finished_by_the_same_command(
     rig: Rig, point: str, store_kind: str, request: pytest.FixtureRequest
 ) -> None:
