@@ -13,6 +13,8 @@ import pytest
 
 from runtime_kit.mux import link as links
 from tests.support import (
+    certificates,
+    clocks,
     connect_proxy,
     dialling,
     imaginary_gateway,
@@ -246,6 +248,26 @@ async def test_whoever_takes_the_gateways_place_learns_nothing_and_changes_nothi
         await waits.until(lambda: len(node.told.reasons) >= 2)
     assert stranger.asked == []
     assert "not the expected server" in node.told.reasons[0]
+    assert worker_command.contents(joined.folder) == before
+
+
+async def test_a_platform_rebuilt_without_its_keys_is_given_up_after_ten_minutes_and_not_before(
+    gateway: imaginary_gateway.ImaginaryGateway, joined: joining.Joining
+) -> None:
+    before = worker_command.contents(joined.folder)
+    platform, clock = gateway.platform, clocks.ShiftedClock()
+    stranger = platform.new_key()
+    platform.tls_identity = certificates.issue()
+    platform.publish(stranger, signed_by=(stranger,))
+    platform.asked.clear()
+    node = dialling.over_network(joined.where, clock=clock)
+    async with gateway.with_another_key(), node.running():
+        await waits.until(lambda: node.ended is not None)
+    assert isinstance(node.ended, failures.NeedsOperator)
+    assert "enlist nodes platform" in str(node.ended)
+    assert 600 <= sum(clock.sleeps) <= 1000
+    assert 5 <= len(platform.asked) <= 20
+    assert gateway.asked == []
     assert worker_command.contents(joined.folder) == before
 
 
