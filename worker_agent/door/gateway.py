@@ -20,7 +20,7 @@ from wire_protocol import pins
 from worker_agent.identity import replacing
 
 NAMELESS = "node.enlist.internal"  # what is asked for where the gateway has no name
-DIAL_SECONDS = 10.0
+DIAL_SECONDS = 6.0  # three tries of TCP; of several addresses a dead one delays by that
 HANDSHAKE_SECONDS = 10.0
 _SHOWN_PIN = 32  # hex digits: 128 bits find one node among all
 _LONGEST_HOST = 200  # with the pin before it, a server name stays below 253 characters
