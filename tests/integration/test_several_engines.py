@@ -5,6 +5,7 @@ order, and none is carried out twice. How soon orders arrive is measured by benc
 """
 
 import contextlib
+import json
 import pathlib
 import shutil
 import signal
@@ -129,6 +130,26 @@ def test_when_the_engine_with_the_session_is_killed_the_order_goes_through_the_o
     assert giving_orders.taken(agent.log) == {(1, number): 1 for number in range(1, 5)}
 
 
+def test_a_listening_node_gets_its_orders_from_the_engine_that_is_left(several: Several) -> None:
+    one, two = several.start("one"), several.start("two")
+    worker = machine.in_folder(several.folder, name="web-1")
+    worker.join(machine.issue(one, "web-1"))
+    with worker.agent() as agent:
+        machine.wait_for_state(one, "web-1", "ready")
+        giving_orders.give(one, "web-1")
+        giving_orders.give(two, "web-1")
+        giving_orders.wait_until_ended(one, "web-1")
+        leader, other = sorted((one, two), key=_led_at, reverse=True)
+        leader.process.send_signal(signal.SIGSTOP)
+        leader.child("platform_server engine").kill()
+        _order(other)
+        giving_orders.wait_until_ended(other, "web-1")
+    assert giving_orders.taken(agent.log) == {(1, number): 1 for number in (1, 2, 3)}
+    assert {number: len(said) for number, said in giving_orders.ended(agent.log).items()} == {
+        (1, number): 1 for number in (1, 2, 3)
+    }
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_an_engine_killed_at_the_point_leaves_the_order_to_the_other(
     point: str, several: Several
@@ -197,6 +218,13 @@ def _holds(platform: real_platform.RealPlatform, agent: machine.Agent) -> bool:
     """Whether the Agent's last session was opened there."""
     lines = [line for line in agent.log.read_text().splitlines() if '"Session open"' in line]
     return str(platform.said["gateway"]) in lines[-1]
+
+
+def _led_at(platform: real_platform.RealPlatform) -> str:
+    """When its engine last took up the delivery to nodes that listen; empty if never."""
+    lines = platform.log.read_text().splitlines()
+    said = [json.loads(line) for line in lines if "This engine leads" in line]
+    return max((line["timestamp"] for line in said if line["work"] == deliver.LEASE), default="")
 
 
 def _is_served(platform: real_platform.RealPlatform) -> bool:
