@@ -26,6 +26,7 @@ _MACHINE_PATHS: Final = {
     product.ENROLL_PATH.encode("ascii"): "enroll",
     product.TRUST_PATH.encode("ascii"): "trust",
 }
+_ORDER_STATES: Final = ("queued", "accepted", "done", "failed", "expired", "cancelled")
 _ENROLLMENT_STATES: Final = ("pending", "consumed", "replaced", "revoked", "expired")
 
 
@@ -162,6 +163,9 @@ async def _from_rows(tx: contract.Tx) -> list[core.Metric]:
         "SELECT outcome, SUM(count) AS n FROM enrollment_attempts GROUP BY outcome LIMIT 20"
     )
     _fill(attempts, counts={row["outcome"]: row["n"] for row in rows}, names=_OUTCOMES)
+    orders = core.GaugeMetricFamily("enlist_orders", "Orders kept, by state.", labels=["state"])
+    rows = await tx.fetch_all("SELECT state, COUNT(*) AS n FROM orders GROUP BY state LIMIT 20")
+    _fill(orders, counts={row["state"]: row["n"] for row in rows}, names=_ORDER_STATES)
     probed = core.GaugeMetricFamily(
         "enlist_probe_last_answer_seconds",
         "When any node last answered the health question, in seconds since 1970.",
@@ -169,7 +173,7 @@ async def _from_rows(tx: contract.Tx) -> list[core.Metric]:
     newest = await tx.fetch_one("SELECT MAX(probe_answered_at) AS at FROM nodes")
     at = None if newest is None else newest["at"]
     probed.add_metric([], 0 if at is None else int(at) / 1_000_000)
-    return [nodes, enrollments, attempts, probed]
+    return [nodes, enrollments, attempts, orders, probed]
 
 
 def _fill(

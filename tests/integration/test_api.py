@@ -430,6 +430,7 @@ async def test_the_figures_name_routes_and_states_and_sizes(
             'enlist_requests_total{method="GET",route="/api/v1/tokens",status="200"} 1.0',
             'enlist_nodes{state="ready"} 0.0',
             'enlist_enrollments{state="pending"} 0.0',
+            'enlist_orders{state="queued"} 0.0',
             'enlist_enrollment_attempts{outcome="refused"} 0.0',
             "enlist_store_database_bytes",
         ):
