@@ -146,6 +146,22 @@ async def test_a_file_that_root_left_in_the_agents_folder_is_given_back(rig: Rig
     assert rig.where.trust.stat().st_uid == 4711
 
 
+async def test_a_pipe_or_a_link_in_the_folder_keeps_root_neither_waiting_nor_reading(
+    rig: Rig, tmp_path: pathlib.Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("elsewhere-word")
+    os.mkfifo(rig.where.session)
+    rig.where.orders.symlink_to(elsewhere)
+    rig.where.trust.unlink()
+    os.mkfifo(rig.where.trust, 0o600)
+    with rig.machine.agent():
+        done = await rig.doctor("--fix")
+    assert failed(done)["worker.files"] == "needs-operator"
+    assert "elsewhere-word" not in done.out
+    assert elsewhere.read_text() == "elsewhere-word"
+
+
 async def test_damage_is_told_and_is_nothing_to_mend_by_itself(rig: Rig) -> None:
     rig.where.agent.write_text("{")
     done = await rig.doctor("--fix")

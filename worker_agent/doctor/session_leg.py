@@ -8,6 +8,7 @@ names the running Agent's instance, so that it is not taken for a copy of this m
 import random
 import secrets
 
+from runtime_kit import private_files
 from runtime_kit.mux import link as links
 from wire_protocol import findings, heartbeats, problems
 from wire_protocol import trust as verdicts
@@ -18,6 +19,7 @@ from worker_agent.identity import lock
 from worker_agent.session import connecting, outside, told
 from worker_agent.settings import agent_file, failures
 
+_MAX_TOLD = 65_536
 _KINDS = {kind.value: kind for kind in problems.Kind}
 
 
@@ -38,7 +40,7 @@ async def session(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
     if seen.agent is None or not lock.is_held(seen.where.agent_lock):
         return (findings.skipped(name, "The Agent does not run."),)
     dials_out = seen.agent.connectivity is agent_file.Connectivity.DIAL_OUT
-    said = told.read(seen.where.session)
+    said = _said(seen)
     if said is None:
         if not dials_out:
             return (findings.skipped(name, "This node listens and holds none."),)
@@ -46,6 +48,15 @@ async def session(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
     if not dials_out and said.state == "stopped":
         return (findings.skipped(name, "This node listens and holds none."),)
     return (_standing(said),)
+
+
+def _said(seen: seen_kit.Seen) -> told.Told | None:
+    """What the Agent has told; nothing where a link or a pipe lies in the file's place."""
+    try:
+        seen_kit.read(seen.where.session, max_bytes=_MAX_TOLD)
+    except (OSError, private_files.FileTooLarge):
+        return None
+    return told.read(seen.where.session)
 
 
 def _standing(said: told.Told) -> findings.Finding:
@@ -133,7 +144,7 @@ class _Held:
 
 
 def _around(seen: seen_kit.Seen, *, held: verdicts.Held, around: legs.Around) -> outside.Outside:
-    said = told.read(seen.where.session) if lock.is_held(seen.where.agent_lock) else None
+    said = _said(seen) if lock.is_held(seen.where.agent_lock) else None
     return outside.Outside(
         clock=around.clock,
         chance=random.SystemRandom(),
