@@ -15,7 +15,7 @@ import functools
 import logging
 from typing import Final
 
-from platform_server.dispatch import ending, giving, plan, records, states, ways
+from platform_server.dispatch import outcomes, pauses, plan, records, states, ways
 from platform_server.nodes import asking, leading, roster
 from platform_server.nodes import records as node_records
 from platform_server.nodes import states as node_states
@@ -32,9 +32,6 @@ LEASE: Final = "order-delivery"
 LOOK_SECONDS: Final = 5.0
 MOST_AT_ONCE: Final = 64
 _PAGE: Final = 500
-_OVER_BATCH: Final = 100
-_FIRST_PAUSE_SECONDS: Final = 1.0
-_LONGEST_PAUSE_SECONDS: Final = 60.0
 
 SENDING = crash_points.declare("order.sending", story="an order is about to be sent")
 SENT = crash_points.declare(
@@ -46,14 +43,6 @@ ACCEPTED = crash_points.declare(
 RESULT_STORED = crash_points.declare(
     "order.result-stored", story="an order's result is stored, the Agent does not know that yet"
 )
-
-
-@dataclasses.dataclass(slots=True)
-class _Pause:
-    """When to try again, and how long the pause after that will be."""
-
-    until: float
-    next_seconds: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +67,17 @@ class Deliverer:
     ) -> None:
         self._store = store
         self._asker = asker
-        self._environment = environment
         self._clock = clock
+        self._outcomes = outcomes.Outcomes(store, environment=environment, clock=clock)
         self._leading = leading.Leading(store, name=LEASE, clock=clock)
         self._leads = False
         self._at_work: dict[ids.NodeId, asyncio.Task[None]] = {}
         self._again: set[ids.NodeId] = set()
         self._waiting: dict[ids.NodeId, None] = {}  # in order, without doubles
-        self._pauses: dict[ids.NodeId, _Pause] = {}
-        self._asks: dict[ids.NodeId, dict[str, _Pause]] = {}
+        self._reopened: set[ids.NodeId] = set()  # whose every open order is to be asked about
+        self._open: set[ids.NodeId] = set()  # nodes that had open orders when last looked at
+        self._pauses = pauses.Pauses[ids.NodeId](clock)
+        self._asks = pauses.Pauses[str](clock)  # by order
         self._look_now = asyncio.Event()
         self._is_running = False
         self.find: ways.Find = ways.no_sessions
@@ -96,14 +87,20 @@ class Deliverer:
 
     def given(self, node_id: ids.NodeId) -> None:
         """An order of this node was stored by this engine: deliver it, or let another."""
+        self._open.add(node_id)
         self._wake(node_id)
         self._store.signal(CHANNEL, node_id)
 
     def session_opened(self, node_id: ids.NodeId, link: links.Link) -> None:  # noqa: ARG002 - the gateway's form
-        """The node has a session here now; what it has not answered is handed over again."""
-        self._pauses.pop(node_id, None)
-        self._asks.pop(node_id, None)
-        self._wake(node_id)
+        """The node has a session here now; what it has not answered is handed over again.
+
+        Only where something is known to be open: thousands may come back at once, and for those
+        the next look is soon enough.
+        """
+        self._pauses.forget(node_id)
+        self._reopened.add(node_id)
+        if node_id in self._open:
+            self._wake(node_id)
 
     async def take_result(self, node_id: ids.NodeId, body: bytes) -> bytes:
         """A node says what became of an order; stored when this returns, so it may forget it.
@@ -111,7 +108,7 @@ class Deliverer:
         Raises `links.Refusal`. What nobody knows of is taken too: it may be from before a restore.
         """
         try:
-            await self._write_result(node_id, orders.parse_result(body))
+            await self._outcomes.of_result(node_id, orders.parse_result(body))
         except strict_json.Malformed as fault:
             raise links.Refusal(session.Refusal.INVALID, str(fault)) from fault
         except contract.StoreError as fault:
@@ -143,6 +140,7 @@ class Deliverer:
 
     def _heard(self, payload: str) -> None:
         if payload:
+            self._open.add(ids.NodeId(payload))
             self._wake(ids.NodeId(payload))
         else:
             self._look_now.set()
@@ -160,7 +158,7 @@ class Deliverer:
     async def _look(self) -> None:
         """Ends what is over, and finds nodes with open orders that this engine can reach."""
         self._leads = await self._leading.holds()
-        await self._end_over()
+        await self._outcomes.end_what_is_over()
         after: str | None = ""
         open_nodes: set[ids.NodeId] = set()
         while after is not None:
@@ -170,39 +168,17 @@ class Deliverer:
             for one in page:
                 open_nodes.add(one.node_id)
                 reachable = self.find(one.node_id) is not None or (self._leads and one.listens)
-                if reachable and not self._is_paused(one.node_id):
+                if reachable and not self._pauses.lasts(one.node_id):
                     self._wake(one.node_id)
             after = page[-1].node_id if len(page) == _PAGE else None
-        for gone in (self._pauses.keys() | self._asks.keys()) - open_nodes:
-            self._pauses.pop(gone, None)
-            self._asks.pop(gone, None)
-
-    async def _end_over(self) -> None:
-        now = self._clock.now()
-
-        async def work(tx: contract.Tx) -> None:
-            over = await records.list_over(tx, now=now, limit=_OVER_BATCH)
-            await ending.lock(tx, node_ids=[order.node_id for order in over])
-            for order in over:
-                if order.state is states.State.QUEUED and order.expires_at <= now:
-                    (step,) = plan.plan([order], epoch=order.epoch, now=now)
-                    await self._end_one(tx, step)
-                else:
-                    await giving.end_of_removed(
-                        tx, order=order, environment=self._environment, now=now
-                    )
-
-        # A write for each engine every five seconds would cost more than the look: read first.
-        if await self._store.read(functools.partial(records.list_over, now=now, limit=1)):
-            await self._store.transact(work)
+        self._open = open_nodes
+        self._pauses.keep(open_nodes)
+        self._asks.forget_old()
+        self._reopened &= open_nodes
 
     def _is_reachable(self, node_id: ids.NodeId) -> bool:
         """Whether it is worth a look at the node's orders; the look says what is true."""
         return self.find(node_id) is not None or (self._leads and self._asker is not None)
-
-    def _is_paused(self, node_id: ids.NodeId) -> bool:
-        pause = self._pauses.get(node_id)
-        return pause is not None and self._clock.monotonic() < pause.until
 
     def _wake(self, node_id: ids.NodeId) -> None:
         """Serves the node soon; one that is being served is looked at once more after that."""
@@ -227,7 +203,7 @@ class Deliverer:
             _LOG.warning("An order waits", extra={"node": node_id, "reason": str(fault)})
         except Exception:  # noqa: BLE001 - one node's fault is not to end delivery to all others
             _LOG.exception("An order met a fault of ours", extra={"node": node_id})
-            self._put_off(node_id)
+            self._pauses.begin(node_id)
         finally:
             self._again.discard(node_id)
             self._at_work.pop(node_id, None)
@@ -240,58 +216,65 @@ class Deliverer:
         """Does what there is to do first; says whether there may be more."""
         found = await self._store.read(
             functools.partial(
-                self._look_at,
-                node_id=node_id,
-                has_session=self.find(node_id) is not None,
-                recently_asked=self._recently_asked(node_id),
+                self._look_at, node_id=node_id, has_session=self.find(node_id) is not None
             )
         )
-        if found.is_gone or any(step.do is plan.Do.END for step in found.steps):
-            await self._store.transact(functools.partial(self._end, node_id=node_id, found=found))
-        steps = [step for step in found.steps if step.do is not plan.Do.END]
+        if found.is_gone:
+            await self._outcomes.end_of_gone(node_id)
+            return False
+        over = [step for step in found.steps if step.do is plan.Do.END]
+        if over:
+            await self._outcomes.end(over)
+        steps = self._due(node_id, steps=found.steps)
         way = self._way(node_id, target=found.target)
-        if found.is_gone or not steps or way is None:
+        if not steps or way is None:
             return False
         return await self._hand(steps[0], way=way)
+
+    def _due(self, node_id: ids.NodeId, *, steps: list[plan.Step]) -> list[plan.Step]:
+        """Without what is over, and without what was asked about a moment ago."""
+        if node_id in self._reopened:
+            self._reopened.discard(node_id)
+            for step in steps:
+                self._asks.forget(step.order.order_id)
+        return [
+            step
+            for step in steps
+            if step.do is plan.Do.SEND
+            or (step.do is plan.Do.ASK and not self._asks.lasts(step.order.order_id))
+        ]
 
     async def _hand(self, step: plan.Step, *, way: ways.Way) -> bool:
         """Hands one order over, and writes down what came of that."""
         node_id, answer = step.order.node_id, b""
-        self._asked(step.order)
+        self._asks.begin(step.order.order_id)
         crash_points.reach(SENDING)
         try:
             answer = await way.hand(step.order.signed.to_bytes())
             result = orders.parse_result(answer) if answer else None
         except ways.NotNow as fault:
             _LOG.info("An order waits", extra={"node": node_id, "reason": str(fault)})
-            self._put_off(node_id)
-            await self._write(step)
+            self._pauses.begin(node_id)
+            await self._outcomes.of_try(step)
             return False
         except (ways.Refused, strict_json.Malformed) as fault:
             crash_points.reach(SENT)
-            await self._write(step, event=states.Event.FAIL, detail=str(fault))
+            await self._outcomes.of_try(step, event=states.Event.FAIL, detail=str(fault))
         else:
             crash_points.reach(SENT)
             if result is None:
-                await self._write(step, event=states.Event.TAKE)
+                await self._outcomes.of_try(step, event=states.Event.TAKE)
             else:
                 event = states.Event.SUCCEED if result.is_done else states.Event.FAIL
-                await self._write(step, event=event, detail=result.detail)
-        self._pauses.pop(node_id, None)
+                await self._outcomes.of_try(step, event=event, detail=result.detail)
+        self._pauses.forget(node_id)
         crash_points.reach(ACCEPTED)
         if not answer and isinstance(way, ways.ToPort):
             # Nobody brings the result from there: it is asked for, soon at first.
-            await self._clock.sleep(_FIRST_PAUSE_SECONDS)
+            await self._clock.sleep(pauses.FIRST_SECONDS)
         return True
 
-    async def _look_at(
-        self,
-        tx: contract.Tx,
-        *,
-        node_id: ids.NodeId,
-        has_session: bool,
-        recently_asked: frozenset[str],
-    ) -> _Found:
+    async def _look_at(self, tx: contract.Tx, *, node_id: ids.NodeId, has_session: bool) -> _Found:
         """What is to be done; on a snapshot, since a commit here would cost each order a sync."""
         node = await node_records.find(tx, node_id=node_id)
         if node is None or node.state is node_states.State.REMOVED:
@@ -306,19 +289,8 @@ class Deliverer:
             epoch=statements.FIRST_EPOCH if number is None else number[0],
             now=self._clock.now(),
             enrolled_at=node.enrolled_at,
-            recently_asked=recently_asked,
         )
         return _Found(steps=steps, target=target)
-
-    async def _end(self, tx: contract.Tx, *, node_id: ids.NodeId, found: _Found) -> None:
-        """Ends what is over."""
-        if found.is_gone:
-            await giving.cancel_all(
-                tx, node_id=node_id, environment=self._environment, now=self._clock.now()
-            )
-        for step in found.steps:
-            if step.do is plan.Do.END:
-                await self._end_one(tx, step)
 
     def _way(self, node_id: ids.NodeId, *, target: asking.Target | None) -> ways.Way | None:
         link = self.find(node_id)
@@ -327,78 +299,3 @@ class Deliverer:
         if target is not None and self._asker is not None:
             return ways.ToPort(asker=self._asker, target=target)
         return None
-
-    async def _write(
-        self, step: plan.Step, *, event: states.Event | None = None, detail: str = ""
-    ) -> None:
-        """Counts the try, where it was one, and writes down what came of it."""
-
-        async def work(tx: contract.Tx) -> None:
-            await ending.lock(tx, node_ids=[step.order.node_id])
-            if step.do is plan.Do.SEND:
-                await records.count_try(tx, order_id=step.order.order_id)
-            if event is not None:
-                await self._happened(tx, step.order, event=event, detail=detail)
-
-        if event not in (None, states.Event.TAKE):
-            self._asks.get(step.order.node_id, {}).pop(step.order.order_id, None)
-        if event is not None or step.do is plan.Do.SEND:
-            await self._store.transact(work)
-
-    async def _write_result(self, node_id: ids.NodeId, result: orders.Result) -> None:
-        number = (result.epoch, result.sequence)
-
-        async def work(tx: contract.Tx) -> bool:
-            order = await records.find_by_number(tx, node_id=node_id, number=number)
-            if order is None:
-                return False
-            event = states.Event.SUCCEED if result.is_done else states.Event.FAIL
-            await self._happened(tx, order, event=event, detail=result.detail)
-            return True
-
-        if not await self._store.transact(work):
-            _LOG.info("A result of an unknown order", extra={"node": node_id, "number": number})
-
-    async def _happened(
-        self, tx: contract.Tx, order: records.Order, *, event: states.Event, detail: str
-    ) -> None:
-        await ending.happened(
-            tx,
-            order=order,
-            event=event,
-            environment=self._environment,
-            now=self._clock.now(),
-            actor=ids.agent_id_of(order.node_id),
-            detail=detail,
-        )
-
-    async def _end_one(self, tx: contract.Tx, step: plan.Step) -> None:
-        await ending.happened(
-            tx,
-            order=step.order,
-            event=step.event,
-            environment=self._environment,
-            now=self._clock.now(),
-            detail=step.detail,
-        )
-
-    def _put_off(self, node_id: ids.NodeId) -> None:
-        """Leaves the node alone for a while, longer each time, until a session opens."""
-        self._pauses[node_id] = self._pause_after(self._pauses.get(node_id))
-
-    def _asked(self, order: records.Order) -> None:
-        """Lets the next question about this order wait, longer each time."""
-        asks = self._asks.setdefault(order.node_id, {})
-        asks[order.order_id] = self._pause_after(asks.get(order.order_id))
-
-    def _pause_after(self, former: _Pause | None) -> _Pause:
-        seconds = _FIRST_PAUSE_SECONDS if former is None else former.next_seconds
-        return _Pause(
-            until=self._clock.monotonic() + seconds,
-            next_seconds=min(2 * seconds, _LONGEST_PAUSE_SECONDS),
-        )
-
-    def _recently_asked(self, node_id: ids.NodeId) -> frozenset[str]:
-        now = self._clock.monotonic()
-        asks = self._asks.get(node_id, {})
-        return frozenset(order_id for order_id, pause in asks.items() if now < pause.until)

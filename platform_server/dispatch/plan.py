@@ -9,7 +9,6 @@ import dataclasses
 import datetime
 import enum
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from typing import Final
 
 from platform_server.dispatch import records, states
@@ -42,19 +41,15 @@ def plan(
     epoch: int,
     now: datetime.datetime,
     enrolled_at: datetime.datetime | None = None,
-    recently_asked: AbstractSet[str] = frozenset(),
 ) -> list[Step]:
-    """The steps, those of lower numbers first.
-
-    `enrolled_at` is when the node got the key that it has, `recently_asked` are ids that can wait.
-    """
+    """The steps, those of lower numbers first. `enrolled_at`: when the node got its present key."""
     steps = []
     for order in sorted(open_orders, key=lambda one: one.number):
         if enrolled_at is not None and order.created_at < enrolled_at:
             steps.append(_of_former_machine(order))
             continue
         step = _step(order, epoch=epoch, now=now)
-        if step is not None and not (step.do is Do.ASK and order.order_id in recently_asked):
+        if step is not None:
             steps.append(step)
     return steps
 

@@ -78,12 +78,6 @@ def test_orders_are_taken_by_their_numbers_whatever_their_order() -> None:
     assert [step.order.order_id for step in steps] == ["2.9", "2.10", "3.1", "3.2"]
 
 
-def test_what_was_just_asked_about_waits_and_holds_back_nothing() -> None:
-    following = dataclasses.replace(ORDER, order_id="2", sequence=2)
-    steps = plan.plan([TAKEN, following], epoch=2, now=NOW, recently_asked={"1"})
-    assert [(step.do, step.order.order_id) for step in steps] == [(Do.SEND, "2")]
-
-
 def test_what_was_given_to_the_machine_that_had_the_node_before_ends() -> None:
     later = NOW + datetime.timedelta(seconds=1)
     steps = plan.plan([ORDER, TAKEN], epoch=2, now=later, enrolled_at=later)
