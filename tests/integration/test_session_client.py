@@ -492,6 +492,16 @@ async def test_a_file_that_cannot_be_read_for_a_while_does_not_end_it(
         assert gateway.open_session("web-1") is not None
 
 
+async def test_a_certificate_file_that_others_may_read_costs_no_session(
+    node: dialling.Node, gateway: imaginary_gateway.ImaginaryGateway
+) -> None:
+    async with node.running():
+        link = await gateway.session_of("web-1")
+        node.where.certificate.chmod(0o644)
+        await dialling.passes(600)
+        assert gateway.open_session("web-1") is link
+
+
 async def test_a_machine_that_has_left_ends_with_the_command_to_join(
     node: dialling.Node, gateway: imaginary_gateway.ImaginaryGateway
 ) -> None:

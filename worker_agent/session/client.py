@@ -16,6 +16,7 @@ import logging
 import os
 
 from runtime_kit import failures as network
+from runtime_kit import private_files
 from runtime_kit.mux import link as links
 from wire_protocol import session, statements, strict_json
 from worker_agent.identity import replacing
@@ -62,7 +63,7 @@ class Client:
             while True:
                 try:
                     wait = await self._once()
-                except failures.Failure:
+                except failures.NeedsOperator:
                     raise
                 # Whoever answers there is not to end the Agent by something nobody foresaw.
                 except Exception:
@@ -240,8 +241,8 @@ class Client:
         if self._asked_trust is not None and now - self._asked_trust < _TRUST_SECONDS:
             return
         self._asked_trust = now
-        join, _ = connecting.read(self._where)
         with contextlib.suppress(failures.Failure):  # told by whoever keeps the trust set
+            join, _ = connecting.read(self._where)
             if not join.mode.adopts_statements:
                 # over a connection proved by the mode, which tells where the gateway is as well
                 with contextlib.suppress(failures.Failure):
@@ -265,7 +266,11 @@ class Client:
             return False
         if self._clock.monotonic() < self._renew_at:
             return False
-        return renewal.is_due(opened, where=self._where, clock=self._clock)
+        try:
+            return renewal.is_due(opened, where=self._where, clock=self._clock)
+        except (OSError, ValueError, private_files.LaxMode, private_files.FileTooLarge) as error:
+            self._renewal_failed(f"the certificate cannot be read: {error}")
+            return False
 
     async def _renew_due(self, opened: connecting.Opened) -> None:
         """Renews, and has the new certificate taken into use."""
@@ -321,7 +326,11 @@ class Client:
                 self._renewal_failed(str(fault))
             return
         self._renewal_failures, self._renew_at = 0, 0.0
-        await self._took_over(fresh)
+        try:
+            await self._took_over(fresh)
+        except BaseException:
+            fresh.link.close(reason="not taken over")
+            raise
 
     async def _answer(self, _link: links.Link, method: str, body: bytes) -> bytes:
         """Answers the Platform's questions."""
