@@ -49,8 +49,8 @@ from worker_agent.settings import failures, paths
 from worker_agent.trust import refresh
 
 DAY = 86_400.0
-HEARTBEAT_SECONDS = 4 * DAY  # five years of one every 30 s would take days
-TURN_SECONDS = DAY
+HEARTBEAT_SECONDS = 7 * DAY  # five years of one every 30 s would take days
+TURN_SECONDS = 2 * DAY
 CERTIFICATE_DAYS = 90
 ENROLLMENT_URL = "https://platform.example:8444"
 GATEWAY_URL = "https://platform.example:8445"
