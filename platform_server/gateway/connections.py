@@ -68,6 +68,7 @@ class Connections:
         self._by_key: dict[pins.Pin, int] = {}
         # once: bound anew for every connection they would be a hundred bytes each
         self.answer: links.Answer = self._answer
+        self._at_once: links.AnswerNow = self._answer_now
         self._on_end = self._ended
 
     def take(self, link: links.Link, proved: Sequence[anchors.Anchor]) -> None:
@@ -79,9 +80,28 @@ class Connections:
             return
         link.owner = peer
         link.answer = self.answer
+        link.answer_now = self._at_once
         link.on_end = self._on_end
         self.unopened[peer] = None
         self._by_key[peer.pin] = count + 1
+
+    def _answer_now(self, link: links.Link, method: str, body: bytes) -> bytes | None:
+        """Heartbeats: by far most of what is asked, and nothing in them has to be waited for."""
+        peer = link.owner
+        if (
+            method != session.Ask.HEARTBEAT
+            or not isinstance(peer, peers.Peer)
+            or peer.stage is not peers.Stage.OPEN
+        ):
+            return None
+        said = self._questions.heartbeat(peer, body)
+        if (
+            news.needs_asking(peer)
+            or self._watch.is_due(peer)
+            or self._lack(peer.node_id) is not None
+        ):
+            self.ask_health_soon(peer)
+        return said
 
     async def _answer(self, link: links.Link, method: str, body: bytes) -> bytes:
         peer = link.owner
@@ -128,12 +148,6 @@ class Connections:
         elif asked is session.Ask.LEAVE:
             self._changed(peer.node_id)
             self._close_behind(peer, reason=session.Refusal.NODE_REMOVED.value)
-        elif asked is session.Ask.HEARTBEAT and (
-            news.needs_asking(peer)
-            or self._watch.is_due(peer)
-            or self._lack(peer.node_id) is not None
-        ):
-            self.ask_health_soon(peer)
         return said
 
     async def _confirm(self, peer: peers.Peer, body: bytes) -> None:

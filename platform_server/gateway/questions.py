@@ -68,8 +68,6 @@ class Questions:
     async def answer(self, peer: peers.Peer, asked: session.Ask, body: bytes) -> bytes:
         """Answers one question of a session or of an errand; raises `Refusal`."""
         is_open = peer.stage is peers.Stage.OPEN
-        if is_open and asked is session.Ask.HEARTBEAT:
-            return self._heartbeat(peer, body)
         if asked is session.Ask.TRUST:
             return self._trust.answers.trust
         if asked is session.Ask.RENEW:
@@ -80,7 +78,8 @@ class Questions:
             return await self.further[asked](peer.node_id, body)
         raise refusals.out_of_turn(asked.value)
 
-    def _heartbeat(self, peer: peers.Peer, body: bytes) -> bytes:
+    def heartbeat(self, peer: peers.Peer, body: bytes) -> bytes:
+        """Takes the heartbeat of an open session; raises `Refusal`."""
         now = self._clock.now()
         self._news.take(peer, body, at=now)
         return session.Pulse(statement=self._trust.published.statement.number, now=now).to_bytes()
