@@ -11,6 +11,7 @@ import asyncio
 import base64
 import dataclasses
 import http.client
+import itertools
 import json
 import re
 import socket
@@ -237,7 +238,7 @@ def _try_bodies(target: Target, *, number: int) -> None:
     )
     def each(sent: tuple[tuple[str, str], bytes], text: str, *, check: bool) -> None:
         (method, path), body = sent
-        filled = _filled(path, iter([text])) + ("?check=true" if check else "")
+        filled = _filled(path, itertools.repeat(text)) + ("?check=true" if check else "")
         _check(_send(target.place, _request(target, method, filled, body=body)))
 
     each()
@@ -259,7 +260,7 @@ def _try_queries(target: Target, *, number: int) -> None:
     )
     def each(chosen: tuple[str, str], text: str, query: dict[str, str]) -> None:
         method, path = chosen
-        filled = _filled(path, iter([text]))
+        filled = _filled(path, itertools.repeat(text))
         more = urllib.parse.urlencode(query)
         joined = f"{filled}{'&' if '?' in filled else '?'}{more}"
         body = None if method in ("GET", "DELETE") else b"{}"
