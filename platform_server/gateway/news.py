@@ -37,19 +37,20 @@ class News:
     def take(self, peer: peers.Peer, body: bytes, *, at: datetime.datetime) -> None:
         """Keeps a heartbeat; raises `Refusal` for one out of shape."""
         try:
-            heard = wire.parse(body)
+            peer.news = heartbeats.news_of(
+                wire.parse(body),
+                node_id=peer.node_id,
+                pin=peer.pin,
+                at=at,
+                known_version=peer.version,
+                known_capacity=peer.capacity,
+            )
         except strict_json.Malformed as fault:
             raise refusals.invalid(str(fault)) from fault
+        except UnicodeEncodeError as fault:  # half a character, which JSON lets through
+            raise refusals.invalid("heartbeat holds what is no text.") from fault
         if not self._pending:
             self._oldest = self._clock.monotonic()
-        peer.news = heartbeats.news_of(
-            heard,
-            node_id=peer.node_id,
-            pin=peer.pin,
-            at=at,
-            known_version=peer.version,
-            known_capacity=peer.capacity,
-        )
         self._pending[peer.session_id] = peer
 
     @property

@@ -8,6 +8,7 @@ The port's own key lives in memory only: it is read from an anonymous file, sinc
 reads keys from files alone.
 """
 
+import contextlib
 import logging
 import os
 import pathlib
@@ -21,6 +22,7 @@ from cryptography import x509
 from platform_server.gateway import anchors, rules
 from platform_server.trust import port_certificate
 from runtime_kit import clock as clock_kit
+from runtime_kit import foreign_certificates
 from runtime_kit.mux import contexts, tls_server, tls_wire
 from runtime_kit.mux import link as links
 from wire_protocol import pins
@@ -109,8 +111,10 @@ class Port:
         return list(dict.fromkeys(one.der for one in self._anchors.of_server_name(name)))
 
     def _opened(self, link: links.Link, proof: tls_wire.Proof) -> None:
-        pin = pins.pin_of_certificate(x509.load_der_x509_certificate(proof.leaf_der))
-        proved = self._anchors.of_leaf(proof.leaf_der, pin=pin)
+        proved: Sequence[anchors.Anchor] = ()
+        with contextlib.suppress(ValueError), foreign_certificates.translated():
+            pin = pins.pin_of_certificate(x509.load_der_x509_certificate(proof.leaf_der))
+            proved = self._anchors.of_leaf(proof.leaf_der, pin=pin)
         if not proved:  # an anchor that signs would vouch for others: the leaf itself counts
             self.refused += 1
             link.close(reason="unknown-certificate")

@@ -9,7 +9,7 @@ from platform_server.nodes import engines, heartbeats, liveness
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 from tests.support import domain, gateways
-from wire_protocol import ids, product
+from wire_protocol import ids, product, session
 
 WEB = ids.NodeId("web-1")
 
@@ -198,6 +198,29 @@ async def test_the_version_is_taken_over_from_each_heartbeat(engine: gateways.En
     await agent.beat(version="no version at all")
     await engine.flush()
     assert (await engine.node("web-1")).version == "unknown"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"version":"\\ud800"}',
+        b"\xff" * 100,
+        b"[" * 50_000,
+    ],
+)
+async def test_a_malformed_heartbeat_is_refused_and_ends_nothing(
+    engine: gateways.Engine, body: bytes
+) -> None:
+    agent = await engine.open(await engine.join("web-1"))
+    assert (await gateways.refusal(agent.ask(session.Ask.HEARTBEAT, body))).code == "invalid"
+    half = agent.heartbeat().to_bytes().replace(product.VERSION.encode(), b"\\ud800", 1)
+    assert (await gateways.refusal(agent.ask(session.Ask.HEARTBEAT, half))).code == "invalid"
+    await agent.beat()
+    await engine.flush()
+    assert agent.link.ended is None
 
 
 async def test_an_older_heartbeat_never_replaces_a_newer_one(engine: gateways.Engine) -> None:

@@ -171,6 +171,23 @@ async def test_whoever_is_no_node_does_not_get_past_the_handshake(
     assert engine.gate.refused_handshakes == 1
 
 
+async def test_a_node_whose_certificate_may_sign_others_lets_nobody_in_with_it(
+    engine: gateways.Engine, dialler: Dialler
+) -> None:
+    authority = certificates.issue(authority=True, names=())
+    token = await engine.domain.new_token("web-1")
+    assert (await engine.domain.knock("web-1", token, certificate=authority.pem)).status == 201
+    await engine.turn()
+    leaf = certificates.issue(issuer=authority, names=())
+    identity = scripted_agent.Identity(node_id=WEB, key=leaf.key, certificate_pem=leaf.pem)
+    named = f"{authority.pin.removeprefix('sha256:')[:32]}.node.enlist.internal"
+    agent = await dialler.dial(identity, server_name=named)
+    with pytest.raises((links.Closed, links.Refused)):
+        await agent.greet()
+    assert len(engine.gate.connections.unopened) == 0
+    assert engine.gate.refused_handshakes == 1
+
+
 async def test_a_session_is_never_resumed_and_no_ticket_is_given(
     engine: gateways.Engine, dialler: Dialler
 ) -> None:
