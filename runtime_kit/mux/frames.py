@@ -112,7 +112,7 @@ def read_method(payload: bytes) -> str:
 
 def reset(code: str, *, detail: str) -> bytes:
     """The payload of RESET."""
-    return code.encode("ascii")[:MAX_CODE_BYTES] + b"\n" + _text(detail)
+    return code.encode("ascii", "replace")[:MAX_CODE_BYTES] + b"\n" + _text(detail)
 
 
 def read_reset(payload: bytes) -> tuple[str, str]:
@@ -140,7 +140,7 @@ def read_goaway(payload: bytes) -> tuple[str, float | None]:
 
 
 def _text(text: str) -> bytes:
-    return text.encode()[:MAX_TEXT_BYTES]
+    return text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]  # half a character is no text
 
 
 def _shown(raw: bytes) -> str:

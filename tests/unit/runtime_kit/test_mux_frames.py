@@ -75,6 +75,15 @@ def test_a_refusal_loses_what_could_act_on_a_terminal() -> None:
     assert detail.isprintable()
 
 
+@pytest.mark.parametrize("text", ["half a character \ud800", "ä" * 600, "\n\0", ""])
+def test_any_text_can_be_a_refusals_and_a_farewells(text: str) -> None:
+    code, detail = frames.read_reset(frames.reset("not-now", detail=text))
+    reason, _ = frames.read_goaway(frames.goaway(text, retry_after_s=None))
+    assert code == "not-now"
+    assert detail == reason
+    assert len(detail.encode()) <= frames.MAX_TEXT_BYTES + 2
+
+
 @given(st.binary(max_size=2_000))
 def test_any_payload_is_read_or_refused(payload: bytes) -> None:
     for read in (
