@@ -191,7 +191,14 @@ class GatewayGroup(Group):
     @pydantic.field_validator("port", mode="before")
     @classmethod
     def _off(cls, value: Any) -> Any:
-        return value.strip().lower() if isinstance(value, str) else value
+        if value is False:  # as a number it would be 0, any free port
+            return "off"
+        if not isinstance(value, str):
+            return value
+        text = value.strip().lower()
+        if text != "off" and not text.isdecimal():
+            raise ValueError("write a port, 0 for any free one, or off")
+        return text
 
 
 class AgentsGroup(Group):

@@ -69,6 +69,11 @@ def test_each_layer_wins_over_the_one_before_and_is_named(tmp_path: pathlib.Path
             ["audit.enrolment_days", "Did you mean audit.enrollment_days?"],
         ),
         "a port below 1024": ({"ENLIST_ENROLLMENT__PORT": "443"}, ["enrollment.port", "1024"]),
+        "a gateway's port below 1024": ({"ENLIST_GATEWAY__PORT": "443"}, ["gateway.port", "1024"]),
+        "a gateway's port that is a word": (
+            {"ENLIST_GATEWAY__PORT": "on"},
+            ["gateway.port", "or off"],
+        ),
         "a word for a number": (
             {"ENLIST_PROBE__FAILURES": "many"},
             ["probe.failures", "ENLIST_PROBE__FAILURES", "integer"],
@@ -150,6 +155,13 @@ GATEWAYS: dict[str, tuple[dict[str, str], int | None]] = {
         None,
     ),
 }
+
+
+def test_a_gateway_that_is_false_in_the_file_is_off_and_not_on_any_port(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "config.toml").write_text("[enrollment]\nport = 9444\n[gateway]\nport = false\n")
+    assert _load(tmp_path).settings.gateway_port is None
 
 
 @pytest.mark.parametrize("case", GATEWAYS)
