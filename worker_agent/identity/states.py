@@ -1,8 +1,9 @@
 """How a machine comes to be a node, as one table.
 
 The state is read from the disk (`own.look`), never stored: what the files say is what is true
-after a crash. A key is made once; no step of a program leads out of damage, only a person who
-moves the folder away starts over.
+after a crash. A key is made once, and replaced only by one that the Platform has welcomed
+(`replacing`). No step of a program leads out of damage, only a person who moves the folder away
+starts over.
 """
 
 import enum
