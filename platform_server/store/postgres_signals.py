@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from platform_server.store import postgres_tx, signals
+from platform_server.store import signals
 
 _LOG = logging.getLogger(__name__)
 _CHANNEL: Final = "enlist"  # one for all: the first word of a message names ours
@@ -26,7 +26,6 @@ CHECK_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = (0.1, 2.0)  # the range of the pause before the connection is made anew
 MOST_WAITING: Final = 1000
 _BATCH: Final = 100
-_LOST: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, *postgres_tx.GONE)
 
 
 class PostgresSignals:
@@ -77,7 +76,7 @@ class PostgresSignals:
         while True:
             try:
                 await self._once()
-            except _LOST as error:
+            except Exception as error:  # noqa: BLE001 - nothing is to end what wakes the engines
                 if not told:
                     _LOG.warning(
                         "Signals between engines are lost for now, rows are looked for instead",
