@@ -16,6 +16,7 @@ import json
 import pathlib
 import shutil
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -52,7 +53,7 @@ def main() -> None:
                 across = _across_two(_made(folder / "postgresql"), url=server.new_database())
                 figures += _figures("across", across)
         except postgres.Unavailable as reason:
-            print(f"Across two engines nothing was measured: {reason}")
+            print(f"Across two engines nothing was measured: {reason}", file=sys.stderr)
     report.show("order", figures, as_json=as_json)
 
 

@@ -7,7 +7,9 @@ between them, which compares pins and certificates as TLS would and loses what i
 The Platform's own loops are turned by hand, at the pace of the simulation.
 
 Known limit: a machine that is cut off for more than a minute skips the tries in between, which are
-all the same: what it does at the beginning and at the end of the outage happens for real.
+all the same: what it does at the beginning and at the end of the outage happens for real. A
+heartbeat comes once a week, and the Platform's loops turn every other day; there is no TLS, no mesh
+and no restore.
 """
 
 import asyncio
