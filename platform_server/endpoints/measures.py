@@ -122,7 +122,7 @@ class _Gateway(registry.Collector):
             "enlist_sessions", "Sessions that this engine holds.", value=self._sessions()
         )
         yield core.CounterMetricFamily(
-            "enlist_gateway_refused_handshakes",
+            "enlist_gateway_refused_handshakes_total",
             "Handshakes at this engine's gateway that came to nothing.",
             value=self._refused(),
         )
