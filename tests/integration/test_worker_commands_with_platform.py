@@ -106,3 +106,21 @@ def test_a_machine_whose_name_changes_stays_the_same_node(
             seconds=60,
         )
     assert (after["node_id"], after["pin"]) == ("web-4", before["pin"])
+
+
+def test_a_node_that_listens_changes_its_key_by_an_errand_and_is_asked_by_the_new_one(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    node = machine.in_folder(tmp_path, name="web-5")
+    node.join(machine.issue(platform, "web-5"))
+    with node.agent():
+        before = machine.wait_for_state(platform, "web-5", "ready")
+        renewed = worker(node, "renew", "--new-key")
+        after = machine.wait_for(
+            platform,
+            "web-5",
+            lambda entry: entry["pin"] == renewed["pin"] and entry["state"] == "ready",
+            seconds=60,
+        )
+    assert after["pin"] != before["pin"]
+    assert after["connectivity"] == "listen"
