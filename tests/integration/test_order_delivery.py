@@ -6,6 +6,7 @@ said by the test; sockets, TLS and processes are in test_several_engines.py.
 
 import asyncio
 import datetime
+import errno
 import pathlib
 from collections.abc import AsyncIterator
 
@@ -17,6 +18,7 @@ from platform_server.store import contract
 from runtime_kit.mux import link as links
 from tests.support import ordering, waits
 from wire_protocol import ids, orders
+from worker_agent.orders import journal
 
 REFRESH, RENEW = orders.Kind.REFRESH_TRUST, orders.Kind.RENEW
 
@@ -357,6 +359,30 @@ async def test_an_unknown_kind_is_refused_and_that_is_said(
         assert await ended(engine) == [(1, "failed")]
     (order,) = await engine.listed("web-1")
     assert "knows no order of the kind renew" in str(order.detail)
+
+
+@pytest.mark.usefixtures("moving")
+async def test_a_machine_whose_disk_is_full_takes_the_order_once_there_is_room(
+    place: ordering.Place, engine: ordering.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = await place.machine("web-1")
+    write, refused = journal.write, 0
+
+    def full(path: pathlib.Path, content: journal.Journal) -> None:
+        nonlocal refused
+        refused += 1
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(journal, "write", full)
+    async with ordering.running(engine, machine):
+        engine.connect(machine)
+        await engine.give("web-1")
+        await waits.until(lambda: refused >= 2)
+        assert await engine.states("web-1") == [(1, "queued")]
+        assert machine.did == []
+        monkeypatch.setattr(journal, "write", write)
+        assert await ended(engine) == [(1, "done")]
+    assert machine.did == ["refresh-trust"]
 
 
 async def test_a_damaged_journal_takes_no_order_and_says_what_mends_it(
