@@ -49,7 +49,7 @@ async def _join_all(world: simulated.World) -> None:
         machine = world.add(f"node-{number}")
         await machine.join(await world.platform.join_token(machine.node_id))
         machine.start(keeps_trust=number < KEEPERS)
-        await asyncio.sleep(60)
+        await virtual_time.passing(60)
 
 
 def _outage(chance: random.Random) -> float:
@@ -63,13 +63,13 @@ def _outage(chance: random.Random) -> float:
 async def _live(machine: simulated.Machine, *, chance: random.Random, keeps_trust: bool) -> None:
     """What one machine goes through, for ever."""
     while True:
-        await asyncio.sleep(chance.expovariate(1 / (60 * DAY)))
+        await virtual_time.passing(chance.expovariate(1 / (60 * DAY)))
         kind = chance.random()
         if kind < 0.5:
             await machine.outage(_outage(chance), is_silent=chance.random() < 0.5)
         elif kind < 0.8:
             await machine.stop(is_killed=chance.random() < 0.5)
-            await asyncio.sleep(_outage(chance))
+            await virtual_time.passing(_outage(chance))
             machine.start(keeps_trust=keeps_trust)
         elif kind < 0.95:
             machine.clock.jump(chance.choice((-3600.0, 3600.0)))
@@ -82,7 +82,7 @@ async def _govern(world: simulated.World, *, chance: random.Random) -> None:
     """What the Platform goes through, for ever."""
     platform = world.platform
     while True:
-        await asyncio.sleep(chance.expovariate(1 / (30 * DAY)))
+        await virtual_time.passing(chance.expovariate(1 / (30 * DAY)))
         kind = chance.random()
         if kind < 0.7:
             away = chance.choice((1.0, 60.0, 3600.0, 6 * 3600.0))
@@ -96,16 +96,16 @@ async def _govern(world: simulated.World, *, chance: random.Random) -> None:
 async def _rotate_yearly(world: simulated.World) -> None:
     """Both ports get a new key each year; in the third year at once, without announcing it."""
     for year in range(YEARS):
-        await asyncio.sleep(YEAR / 2)
+        await virtual_time.passing(YEAR / 2)
         for port in (port_certificate.ENROLLMENT, port_certificate.GATEWAY):
             await world.platform.rotate_tls_key(port, after_days=0 if year == 2 else 7)
-        await asyncio.sleep(YEAR / 2)
+        await virtual_time.passing(YEAR / 2)
 
 
 async def _away_through_a_rotation(world: simulated.World) -> None:
     """One machine is off for two months in which every key of the Platform changes."""
     machine = world.machines["node-0"]
-    await asyncio.sleep(YEAR / 2 - 20 * DAY)
+    await virtual_time.passing(YEAR / 2 - 20 * DAY)
     await machine.outage(60 * DAY, is_silent=True)
 
 
@@ -129,7 +129,7 @@ async def _five_years(world: simulated.World) -> None:
         asyncio.create_task(_rotate_yearly(world)),
         asyncio.create_task(_away_through_a_rotation(world)),
     ]
-    lasting = asyncio.create_task(asyncio.sleep(YEARS * YEAR))
+    lasting = asyncio.create_task(virtual_time.passing(YEARS * YEAR))
     going_on = {lasting, keeping, governing[0], *fates}
     await asyncio.wait(going_on, return_when=asyncio.FIRST_COMPLETED)
     for task in (*fates, *governing):
@@ -138,7 +138,7 @@ async def _five_years(world: simulated.World) -> None:
     assert [one for one in ended if isinstance(one, Exception)] == []
     assert lasting.done()
     await _calm_down(world)
-    await asyncio.sleep(LAST_CALM_SECONDS)
+    await virtual_time.passing(LAST_CALM_SECONDS)
     await _judge(world)
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)

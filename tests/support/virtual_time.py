@@ -99,6 +99,11 @@ class VirtualClock:
         self._ahead += datetime.timedelta(seconds=seconds)
 
 
+async def passing(seconds: float) -> None:
+    """So much time passes in the simulation."""
+    await asyncio.sleep(seconds)
+
+
 class OutsideStore:
     """A store whose work, done in a thread, holds the simulated time still meanwhile."""
 

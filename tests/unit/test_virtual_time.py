@@ -22,7 +22,7 @@ def loop() -> Iterator[virtual_time.Loop]:
 
 def test_a_year_of_waiting_passes_at_once(loop: virtual_time.Loop) -> None:
     clock = virtual_time.VirtualClock(loop, start=START)
-    loop.run_until_complete(clock.sleep(YEAR))
+    loop.run_until_complete(virtual_time.passing(YEAR))
     assert clock.now() == START + datetime.timedelta(days=365)
 
 
@@ -30,7 +30,7 @@ def test_waits_end_in_their_order_and_limits_on_waiting_hold(loop: virtual_time.
     ended: list[str] = []
 
     async def wait(name: str, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await virtual_time.passing(seconds)
         ended.append(name)
 
     async def work() -> None:
@@ -53,8 +53,8 @@ def test_time_stands_still_while_a_thread_is_at_work(loop: virtual_time.Loop) ->
     async def wait() -> tuple[float, float]:
         thread = threading.Thread(target=work)
         thread.start()
-        sleeping = asyncio.create_task(asyncio.sleep(YEAR))
-        await asyncio.sleep(0)
+        sleeping = asyncio.create_task(virtual_time.passing(YEAR))
+        await virtual_time.passing(0)
         before = loop.time()
         loop.call_soon(released.set)
         with loop.outside():
