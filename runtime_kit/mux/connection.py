@@ -42,6 +42,8 @@ class Limits:
     """Of all incomplete questions together."""
     owed_bytes: int = 65_536
     """Control frames that the other side caused and does not read; more of them end the link."""
+    unsent_bytes: int = 524_288
+    """Of all that waits while the transport has enough; more of it ends the link (``link``)."""
     question_s: float = 30.0
     """How long a question may take to arrive."""
     close_s: float = 5.0
@@ -148,7 +150,9 @@ class Connection:
         "_rest",
         "_streams",
         "_turns",
+        "_unsent_answers",
         "limits",
+        "unsent",
     )
 
     def __init__(self, *, dialled: bool, limits: Limits) -> None:
@@ -164,6 +168,8 @@ class Connection:
         self._buffered = 0
         self._owed = 0
         self._gone = False
+        self._unsent_answers = 0  # whole ones and refusals that wait; they keep their places
+        self.unsent = 0  # bytes of all that waits and was not begun by a turn
 
     # Outgoing.
 
@@ -198,9 +204,9 @@ class Connection:
         self._streams[number] = _Stream(method=method, most=most)
         opening = frames.frame(frames.Kind.OPEN, stream=number, payload=payload)
         if len(body) <= SMALL_BYTES:
-            self._control.append(opening + frames.whole_body(body, stream=number))
+            self._put(opening + frames.whole_body(body, stream=number))
         else:
-            self._control.append(opening)
+            self._put(opening)
             self._send_body(number, body)
         return number
 
@@ -213,7 +219,8 @@ class Connection:
             self._drop(stream)
         elif len(body) <= SMALL_BYTES:
             self._drop(stream)
-            self._control.append(frames.whole_body(body, stream=stream))
+            self._put(frames.whole_body(body, stream=stream))
+            self._unsent_answers += 1
         elif found.out is None:
             self._send_body(stream, body)
 
@@ -221,7 +228,8 @@ class Connection:
         """Refuse a Question, or give up a question of ours; nothing happens if it is over."""
         found = self._streams.get(stream)
         if self._drop(stream) and found is not None and not found.cancelled:
-            self._control.append(self._reset(stream, code, detail))
+            self._put(self._reset(stream, code, detail))
+            self._unsent_answers += not self._is_ours(stream)
 
     def forget(self, stream: int) -> None:
         """The work on a cancelled question has ended."""
@@ -229,7 +237,7 @@ class Connection:
 
     def ping(self, payload: bytes) -> None:
         """Ask for a Pong with these 8 bytes."""
-        self._control.append(frames.frame(frames.Kind.PING, payload=payload))
+        self._put(frames.frame(frames.Kind.PING, payload=payload))
 
     def goaway(self, reason: str, *, retry_after_s: float | None) -> None:
         """The last that is sent: drops every stream."""
@@ -238,14 +246,14 @@ class Connection:
         self._turns.clear()
         self._fresh = 0
         payload = frames.goaway(reason, retry_after_s=retry_after_s)
-        self._control.append(frames.frame(frames.Kind.GOAWAY, payload=payload))
+        self._put(frames.frame(frames.Kind.GOAWAY, payload=payload))
 
     def take(self, most: int) -> bytes:
         """About that many bytes to send now, by whole frames; empty when there is nothing."""
         if not self._control and not self._turns:
             return b""
         out, self._control = self._control, []
-        self._owed = 0
+        self._owed = self._unsent_answers = self.unsent = 0
         if not self._turns:
             return out[0] if len(out) == 1 else b"".join(out)
         size = sum(map(len, out))
@@ -335,9 +343,8 @@ class Connection:
             raise frames.Malformed("A stream opened out of turn")
         method = frames.read_method(payload)
         self._last_theirs = stream
-        if len(self._streams) >= self.limits.streams and (
-            len(self._streams) - self.asking >= self.limits.streams
-        ):
+        most = self.limits.streams - self._unsent_answers
+        if len(self._streams) >= most and len(self._streams) - self.asking >= most:
             self._owe(self._reset(stream, "busy", "Too many questions at once."))
             return
         self._streams[stream] = _Stream(method=method, most=self.limits.question_bytes)
@@ -456,8 +463,12 @@ class Connection:
         return True
 
     def _owe(self, frame: bytes) -> None:
-        self._control.append(frame)
+        self._put(frame)
         self._owed += len(frame)
+
+    def _put(self, frame: bytes) -> None:
+        self._control.append(frame)
+        self.unsent += len(frame)
 
     @staticmethod
     def _reset(stream: int, code: str, detail: str) -> bytes:

@@ -294,6 +294,8 @@ class Link:
                 self._wire.write(piece)
             if len(piece) < _PIECE_BYTES:
                 return  # that was all
+        if self._core.unsent > self.limits.unsent_bytes:
+            self._end(Ended(reason=f"{self.peer} does not read what it is sent"), farewell=False)
 
     def _take(self, event: connection.Event) -> None:
         match event:

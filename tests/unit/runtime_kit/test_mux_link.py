@@ -344,3 +344,65 @@ async def test_what_needs_no_waiting_is_answered_without_a_task(
     with caplog.at_level(logging.ERROR), pytest.raises(link.Refused, match="failed"):
         await left.ask("bad", b"", timeout_s=1)
     assert await left.ask("beat", b"1", timeout_s=1) == b"1"
+
+
+def question(number: int) -> bytes:
+    opening = frames.frame(frames.Kind.OPEN, stream=2 * number + 1, payload=b"heartbeat")
+    return opening + frames.whole_body(b"{}", stream=2 * number + 1)
+
+
+def deaf_link(*, answer: link.Answer | None = None) -> tuple[link.Link, Wire]:
+    """A link to a peer that reads nothing: the transport has enough from the start."""
+    made, wire = link.Link(peer="p", dialled=False, answer=answer), Wire()
+    made.begin(wire)
+    made.pause()
+    return made, wire
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_peer_that_never_reads_and_asks_for_ever_is_ended_and_memory_stays_bounded(
+    *, refuses: bool
+) -> None:
+    def now(_own: link.Link, _method: str, _body: bytes) -> bytes:
+        if refuses:
+            raise link.Refusal("not-now", "x" * 200)
+        return b"x" * connection.SMALL_BYTES
+
+    ours, wire = deaf_link()
+    ours.answer_now = now
+    held = 0
+    for number in range(100_000):
+        ours.received(question(number))
+        if ours.ended is not None:
+            break
+        held = max(held, sum(map(len, ours._core._control)))
+    assert ours.ended is not None
+    assert wire.closed
+    assert held <= connection.Limits().unsent_bytes
+
+
+async def test_answers_that_wait_to_be_read_keep_their_places_among_the_questions() -> None:
+    ours, wire = deaf_link()
+    ours.answer_now = lambda _own, _method, _body: b"fine"
+    for number in range(65):
+        ours.received(question(number))
+    ours.resume()
+    assert wire.written[0].count(b"fine") == 64
+    assert wire.written[0].count(b"busy") == 1
+    ours.received(question(65))
+    assert b"fine" in wire.written[1]
+
+
+async def test_a_side_that_asks_a_peer_that_never_reads_does_not_heap_up_questions() -> None:
+    ours, wire = deaf_link()
+    most = connection.Limits().unsent_bytes // connection.SMALL_BYTES
+    for _ in range(most + 1):
+        asking = asyncio.create_task(ours.ask("a", b"x" * connection.SMALL_BYTES, timeout_s=1))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises((asyncio.CancelledError, link.Closed)):
+            await asking
+        if ours.ended is not None:
+            break
+    assert ours.ended is not None
+    assert wire.closed
