@@ -6,7 +6,6 @@ said by the test; sockets, TLS and processes are in test_several_engines.py.
 
 import asyncio
 import datetime
-import errno
 import pathlib
 from collections.abc import AsyncIterator
 
@@ -15,10 +14,8 @@ import pytest
 from platform_server.dispatch import giving
 from platform_server.nodes import states as node_states
 from platform_server.store import contract
-from runtime_kit.mux import link as links
 from tests.support import ordering, waits
 from wire_protocol import ids, orders
-from worker_agent.orders import journal
 
 REFRESH, RENEW = orders.Kind.REFRESH_TRUST, orders.Kind.RENEW
 
@@ -40,27 +37,6 @@ async def moving(place: ordering.Place) -> AsyncIterator[None]:
         yield
 
 
-async def ended(engine: ordering.Engine, node_id: str = "web-1") -> list[tuple[int, str]]:
-    """Waits until the node has no order open; then what became of all."""
-    found: list[tuple[int, str]] = []
-
-    async def look() -> bool:
-        found[:] = await engine.states(node_id)
-        return all(state not in ("queued", "accepted") for _, state in found)
-
-    async for _ in waits.looks():
-        if await look():
-            break
-    return found
-
-
-async def has_state(engine: ordering.Engine, state: str, node_id: str = "web-1") -> None:
-    """Waits until the node's last order stands there."""
-    async for _ in waits.looks():
-        if (await engine.states(node_id))[-1][1] == state:
-            break
-
-
 async def test_an_order_is_carried_out_and_its_result_is_kept(
     place: ordering.Place, engine: ordering.Engine
 ) -> None:
@@ -68,9 +44,9 @@ async def test_an_order_is_carried_out_and_its_result_is_kept(
     async with ordering.running(engine, machine):
         engine.connect(machine)
         await engine.give("web-1")
-        assert await ended(engine) == [(1, "done")]
+        assert await ordering.ended(engine) == [(1, "done")]
         await engine.give("web-1", RENEW)
-        assert await ended(engine) == [(1, "done"), (2, "failed")]
+        assert await ordering.ended(engine) == [(1, "done"), (2, "failed")]
     found = await engine.listed("web-1")
     assert [one.detail for one in found] == [
         "The trust set is current.",
@@ -89,7 +65,7 @@ async def test_that_an_order_was_taken_and_what_came_of_it_may_be_told_at_one_mo
         engine.connect(machine)
         for _ in range(3):
             await asyncio.gather(*[engine.give("web-1") for _ in range(8)])
-            assert {state for _, state in await ended(engine)} == {"done"}
+            assert {state for _, state in await ordering.ended(engine)} == {"done"}
     assert machine.did == ["refresh-trust"] * 24
 
 
@@ -104,7 +80,7 @@ async def test_orders_arrive_in_the_order_of_their_numbers(
         engine.connect(machine)
         for kind in kinds[4:]:
             await engine.give("web-1", kind)
-        await ended(engine)
+        await ordering.ended(engine)
     assert machine.did == [kind.value for kind in kinds]
     assert sorted(set(machine.heard)) == [(1, number) for number in range(1, 7)]
     first_heard = list(dict.fromkeys(machine.heard))
@@ -123,7 +99,7 @@ async def test_an_order_given_at_one_engine_reaches_the_node_through_another(
             there.connect(machine)
             await ordering.is_heard(here, there)
             await here.give("web-1")
-            assert await ended(here) == [(1, "done")]
+            assert await ordering.ended(here) == [(1, "done")]
     assert machine.did == ["refresh-trust"]
 
 
@@ -135,7 +111,7 @@ async def test_an_order_whose_signal_was_lost_is_found_by_looking(
     async with ordering.running(engine, machine):
         engine.connect(machine)
         await engine.give("web-1", deliver_it=False)
-        assert await ended(engine) == [(1, "done")]
+        assert await ordering.ended(engine) == [(1, "done")]
 
 
 @pytest.mark.usefixtures("moving")
@@ -146,12 +122,12 @@ async def test_an_order_waits_for_a_node_that_is_away(
     async with ordering.running(engine, machine):
         await engine.give("web-1")
         pair = engine.connect(machine)
-        assert await ended(engine) == [(1, "done")]
+        assert await ordering.ended(engine) == [(1, "done")]
         pair.cut()
         await engine.give("web-1")
         await waits.pace(times=3)
         engine.connect(machine)
-        assert await ended(engine) == [(1, "done"), (2, "done")]
+        assert await ordering.ended(engine) == [(1, "done"), (2, "done")]
     assert machine.did == ["refresh-trust"] * 2
 
 
@@ -168,7 +144,7 @@ async def test_an_answer_that_is_lost_leads_to_a_second_delivery_and_to_no_secon
         machine.on_heard = None
         await waits.until(lambda: machine.did == ["refresh-trust"])
         engine.connect(machine)
-        assert await ended(engine) == [(1, "done")]
+        assert await ordering.ended(engine) == [(1, "done")]
     assert len(machine.heard) >= 1
     assert machine.did == ["refresh-trust"]
 
@@ -182,13 +158,13 @@ async def test_a_result_that_is_lost_is_told_again(
         pair = engine.connect(machine)
         machine.gate.clear()
         await engine.give("web-1")
-        await has_state(engine, "accepted")
+        await ordering.has_state(engine, "accepted")
         pair.cut()
         machine.gate.set()
         await waits.pace(times=3)
         assert (await engine.states("web-1"))[0][1] == "accepted"
         engine.connect(machine)
-        assert await ended(engine) == [(1, "done")]
+        assert await ordering.ended(engine) == [(1, "done")]
     assert machine.did == ["refresh-trust"]
 
 
@@ -200,12 +176,12 @@ async def test_an_agent_killed_before_it_began_carries_the_order_out_after_its_s
     async with ordering.running(engine):
         pair = engine.connect(machine)  # its Agent takes and does nothing: it is not running
         await engine.give("web-1")
-        await has_state(engine, "accepted")
+        await ordering.has_state(engine, "accepted")
         pair.cut()
         machine.start()
         async with ordering.running(machine):
             engine.connect(machine)
-            assert await ended(engine) == [(1, "done")]
+            assert await ordering.ended(engine) == [(1, "done")]
     assert machine.did == ["refresh-trust"]
 
 
@@ -224,7 +200,7 @@ async def test_an_agent_killed_in_the_middle_never_begins_again_and_says_so(
         machine.start()
         async with ordering.running(machine):
             engine.connect(machine)
-            assert await ended(engine) == [(1, "failed")]
+            assert await ordering.ended(engine) == [(1, "failed")]
     (order,) = await engine.listed("web-1")
     assert "whether it took effect is not known" in str(order.detail)
     assert machine.did == ["refresh-trust"]
@@ -237,170 +213,13 @@ async def test_an_order_nobody_takes_in_time_expires_and_is_never_delivered(
     machine = await place.machine("web-1")
     async with ordering.running(engine, machine):
         await engine.give("web-1", ttl=datetime.timedelta(seconds=30))
-        assert await ended(engine) == [(1, "expired")]
+        assert await ordering.ended(engine) == [(1, "expired")]
         engine.connect(machine)
         await engine.give("web-1", RENEW)
-        await ended(engine)
+        await ordering.ended(engine)
     assert machine.heard[0] == (1, 2)
     assert machine.did == ["renew"]
     assert await kinds_of_events(place) == ["queued", "expired", "queued", "accepted", "failed"]
-
-
-async def test_the_agent_judges_the_end_of_an_order_by_its_own_clock(
-    place: ordering.Place, engine: ordering.Engine
-) -> None:
-    machine = await place.machine("web-1")
-    machine.ahead = datetime.timedelta(hours=2)
-    async with ordering.running(engine, machine):
-        engine.connect(machine)
-        await engine.give("web-1")
-        assert await ended(engine) == [(1, "failed")]
-    (order,) = await engine.listed("web-1")
-    assert "expired" in str(order.detail)
-    assert machine.did == []
-
-
-@pytest.mark.usefixtures("moving")
-async def test_an_order_that_waited_on_the_machine_past_its_end_is_not_begun(
-    place: ordering.Place, engine: ordering.Engine
-) -> None:
-    machine = await place.machine("web-1")
-    async with ordering.running(engine):
-        engine.connect(machine)
-        await engine.give("web-1", ttl=datetime.timedelta(minutes=1))
-        await has_state(engine, "accepted")
-        machine.ahead = datetime.timedelta(minutes=2)
-        async with ordering.running(machine):
-            assert await ended(engine) == [(1, "failed")]
-    assert machine.did == []
-
-
-@pytest.mark.usefixtures("moving")
-async def test_after_a_restore_old_orders_are_refused_and_new_ones_taken(
-    place: ordering.Place, engine: ordering.Engine
-) -> None:
-    machine = await place.machine("web-1")
-    old = await engine.give("web-1", deliver_it=False)
-    async with ordering.running(engine, machine):
-        await ordering.raise_epoch(place, machines=[machine])
-        engine.connect(machine)
-        with pytest.raises(links.Refusal, match="not newer"):
-            await machine.work.take(old.signed.to_bytes())
-        assert await ended(engine) == [(1, "expired")]
-        await engine.give("web-1", RENEW)
-        await ended(engine)
-    found = await engine.listed("web-1")
-    assert [(one.number, one.state.value) for one in found] == [
-        ((1, 1), "expired"),
-        ((2, 1), "failed"),
-    ]
-    assert "restored" in str(found[0].detail)
-    assert machine.did == ["renew"]
-
-
-async def test_a_platform_without_its_trust_keys_orders_nothing(
-    place: ordering.Place, engine: ordering.Engine, tmp_path: pathlib.Path
-) -> None:
-    machine = await place.machine("web-1")
-    machine.trusted.held = await ordering.set_of_another_platform(tmp_path, like=place)
-    async with ordering.running(engine, machine):
-        engine.connect(machine)
-        await engine.give("web-1")
-        await waits.until(lambda: machine.trusted.unknown_keys > 0)
-        assert await engine.states("web-1") == [(1, "queued")]
-    assert machine.did == []
-    assert not machine.where.orders.exists()
-
-
-@pytest.mark.usefixtures("moving")
-async def test_an_agent_that_learns_the_new_trust_key_takes_what_it_had_put_off(
-    place: ordering.Place, engine: ordering.Engine, tmp_path: pathlib.Path
-) -> None:
-    machine = await place.machine("web-1")
-    known = machine.trusted.held
-    machine.trusted.held = await ordering.set_of_another_platform(tmp_path, like=place)
-    async with ordering.running(engine, machine):
-        engine.connect(machine)
-        await engine.give("web-1")
-        await waits.until(lambda: machine.trusted.unknown_keys > 0)
-        machine.trusted.held = known
-        assert await ended(engine) == [(1, "done")]
-
-
-async def test_an_order_of_one_node_is_refused_by_another(
-    place: ordering.Place, engine: ordering.Engine
-) -> None:
-    machine, other = await place.machine("web-1"), await place.machine("web-2")
-    order = await engine.give("web-1", deliver_it=False)
-    with pytest.raises(links.Refusal, match="another node"):
-        await other.work.take(order.signed.to_bytes())
-    assert machine.did == other.did == []
-
-
-async def test_a_captured_agent_answers_for_no_other_node(
-    place: ordering.Place, engine: ordering.Engine
-) -> None:
-    await place.machine("web-1")
-    await place.machine("web-2")
-    await engine.give("web-1", deliver_it=False)
-    forged = orders.Result(epoch=1, sequence=1, is_done=True, detail="done, believe me")
-    await engine.deliverer.take_result(ids.parse_node_id("web-2"), forged.to_bytes())
-    assert await engine.states("web-1") == [(1, "queued")]
-
-
-async def test_an_unknown_kind_is_refused_and_that_is_said(
-    place: ordering.Place, engine: ordering.Engine
-) -> None:
-    machine = await place.machine("web-1")
-    machine.knows_little()
-    async with ordering.running(engine, machine):
-        engine.connect(machine)
-        await engine.give("web-1", RENEW)
-        assert await ended(engine) == [(1, "failed")]
-    (order,) = await engine.listed("web-1")
-    assert "knows no order of the kind renew" in str(order.detail)
-
-
-@pytest.mark.usefixtures("moving")
-async def test_a_machine_whose_disk_is_full_takes_the_order_once_there_is_room(
-    place: ordering.Place, engine: ordering.Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = await place.machine("web-1")
-    write, refused = journal.write, 0
-
-    def full(path: pathlib.Path, content: journal.Journal) -> None:
-        nonlocal refused
-        refused += 1
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-    monkeypatch.setattr(journal, "write", full)
-    async with ordering.running(engine, machine):
-        engine.connect(machine)
-        await engine.give("web-1")
-        await waits.until(lambda: refused >= 2)
-        assert await engine.states("web-1") == [(1, "queued")]
-        assert machine.did == []
-        monkeypatch.setattr(journal, "write", write)
-        assert await ended(engine) == [(1, "done")]
-    assert machine.did == ["refresh-trust"]
-
-
-async def test_a_damaged_journal_takes_no_order_and_says_what_mends_it(
-    place: ordering.Place, engine: ordering.Engine
-) -> None:
-    machine = await place.machine("web-1")
-    async with ordering.running(engine, machine):
-        engine.connect(machine)
-        await engine.give("web-1")
-        await ended(engine)
-    machine.where.orders.write_bytes(b"")
-    machine.start()
-    async with ordering.running(engine, machine):
-        engine.connect(machine)
-        await engine.give("web-1")
-        await ended(engine)
-    assert "rm " in str((await engine.listed("web-1"))[-1].detail)
-    assert machine.did == ["refresh-trust"]
 
 
 @pytest.mark.usefixtures("moving")
@@ -413,7 +232,7 @@ async def test_a_cancelled_order_is_not_delivered_and_one_taken_cannot_be_cancel
     async with ordering.running(engine, machine):
         engine.connect(machine)
         second = await engine.give("web-1")
-        assert await ended(engine) == [(1, "cancelled"), (2, "done")]
+        assert await ordering.ended(engine) == [(1, "cancelled"), (2, "done")]
         with pytest.raises(giving.NotQueued, match="done"):
             await cancel(place, second.order_id)
     assert set(machine.heard) == {(1, 2)}
@@ -432,7 +251,7 @@ async def test_the_nodes_word_counts_of_an_order_that_was_taken_and_then_cancell
         machine.on_heard = None
         await cancel(place, order.order_id)
         engine.connect(machine)
-        await has_state(engine, "done")
+        await ordering.has_state(engine, "done")
 
 
 @pytest.mark.usefixtures("moving")
@@ -445,13 +264,13 @@ async def test_a_removed_node_gets_no_order_and_neither_does_its_next_machine(
     with pytest.raises(node_states.WrongState):
         await engine.give("web-1")
     async with ordering.running(engine):
-        assert await ended(engine) == [(1, "cancelled")]
+        assert await ordering.ended(engine) == [(1, "cancelled")]
         await place.platform.allow("web-1")
         following = await place.machine("web-1")
         async with ordering.running(following):
             engine.connect(following)
             await engine.give("web-1")
-            assert await ended(engine) == [(1, "cancelled"), (2, "done")]
+            assert await ordering.ended(engine) == [(1, "cancelled"), (2, "done")]
     assert set(following.heard) == {(1, 2)}
 
 
@@ -465,7 +284,7 @@ async def test_a_machine_that_enrolls_anew_carries_out_nothing_that_the_former_o
         pair = engine.connect(former)
         await engine.give("web-1")
         await waits.until(lambda: former.did == ["refresh-trust"])
-        await has_state(engine, "accepted")
+        await ordering.has_state(engine, "accepted")
         pair.cut()
         await engine.give("web-1", RENEW)
         place.platform.clock.advance(1)
@@ -473,7 +292,7 @@ async def test_a_machine_that_enrolls_anew_carries_out_nothing_that_the_former_o
         async with ordering.running(following):
             engine.connect(following)
             await engine.give("web-1")
-            assert await ended(engine) == [(1, "failed"), (2, "expired"), (3, "done")]
+            assert await ordering.ended(engine) == [(1, "failed"), (2, "expired"), (3, "done")]
     assert set(following.heard) == {(1, 3)}
 
 
@@ -495,7 +314,7 @@ async def test_numbers_go_on_after_old_orders_were_removed(
         engine.connect(machine)
         for _ in range(3):
             await engine.give("web-1")
-        await ended(engine)
+        await ordering.ended(engine)
     place.platform.clock.advance(100 * 86_400)
     await ordering.purge(place)
     assert await engine.states("web-1") == [(3, "done")]
@@ -510,9 +329,9 @@ async def test_each_end_stands_in_the_action_log_with_who_said_it(
     async with ordering.running(engine, machine):
         engine.connect(machine)
         await engine.give("web-1")
-        await ended(engine)
+        await ordering.ended(engine)
         await engine.give("web-1", RENEW)
-        await ended(engine)
+        await ordering.ended(engine)
     rows = await place.platform.store.read(
         lambda tx: tx.fetch_all(
             "SELECT actor, action FROM action_log WHERE action LIKE 'order.%' ORDER BY seq LIMIT 9"

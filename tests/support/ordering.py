@@ -308,3 +308,24 @@ async def purge(place_: Place) -> None:
     await place_.platform.store.transact(
         lambda tx: records.purge(tx, ended_before=before, limit=500)
     )
+
+
+async def ended(engine: Engine, node_id: str = "web-1") -> list[tuple[int, str]]:
+    """Waits until the node has no order open; then what became of all."""
+    found: list[tuple[int, str]] = []
+
+    async def look() -> bool:
+        found[:] = await engine.states(node_id)
+        return all(state not in ("queued", "accepted") for _, state in found)
+
+    async for _ in waits.looks():
+        if await look():
+            break
+    return found
+
+
+async def has_state(engine: Engine, state: str, node_id: str = "web-1") -> None:
+    """Waits until the node's last order stands there."""
+    async for _ in waits.looks():
+        if (await engine.states(node_id))[-1][1] == state:
+            break
