@@ -2,17 +2,22 @@
 
 A mend is one small, safe change with the words for it. A change that writes into another account's
 folder is made by running the command that a person would run, as that account, so that nothing is
-left there that its owner cannot read.
+left there that its owner cannot read. It gets nothing of the caller but what it needs: no terminal,
+and of the environment what is named here, since the caller may be root and the account is not.
 """
 
+import contextlib
 import dataclasses
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
 _COMMAND_SECONDS = 40.0
 _MOST_SAID = 500
+_KEPT = ("PATH", "LANG", "LANGUAGE", "TZ")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 class CannotMend(Exception):
@@ -42,7 +47,8 @@ def own_command(module: str, arguments: Sequence[str], *, uid: int, gid: int) ->
                 text=True,
                 timeout=_COMMAND_SECONDS,
                 check=False,
-                env=_environment(),
+                env=_environment(uid),
+                start_new_session=True,
                 **other,
             )
         except subprocess.TimeoutExpired:
@@ -56,7 +62,13 @@ def own_command(module: str, arguments: Sequence[str], *, uid: int, gid: int) ->
     return apply
 
 
-def _environment() -> dict[str, str]:
-    """Ours, with the packages found by the child where they were found by this program."""
-    kept = [folder for folder in sys.path if folder]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(kept)}
+def _environment(uid: int) -> dict[str, str]:
+    """What it needs to run, and the packages where they were found by this program."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT or name.startswith("LC_") or name.lower() in _PROXIES
+    }
+    with contextlib.suppress(KeyError):
+        kept["HOME"] = pwd.getpwuid(uid).pw_dir
+    return {**kept, "PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}

@@ -1,6 +1,7 @@
 """A mend runs the very command that a person would run, as the account that owns the files."""
 
 import os
+import pwd
 import subprocess
 from typing import Any
 
@@ -38,3 +39,35 @@ def test_a_command_that_fails_says_what_it_said(ran: list[dict[str, Any]]) -> No
     with pytest.raises(mends.CannotMend, match="exit code 75: Error: it is away"):
         mends.own_command("operator_cli", ["fails"], uid=os.geteuid(), gid=os.getegid())()
     assert len(ran) == 1
+
+
+def test_a_mend_inherits_neither_the_callers_environment_nor_its_terminal(
+    ran: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {
+        "PATH": "/usr/bin",
+        "LC_ALL": "C.UTF-8",
+        "HTTPS_PROXY": "http://proxy.example:3128",
+        "no_proxy": "10.0.0.1",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_SECRET_ACCESS_KEY", "ENLIST_TOKEN", "LD_PRELOAD", "SSH_AUTH_SOCK", "HOME"):
+        monkeypatch.setenv(name, "the caller's")
+    mends.own_command("operator_cli", ["worker", "x"], uid=0, gid=0)()
+    mends.own_command("operator_cli", ["worker", "x"], uid=4_000_004, gid=0)()
+    of_root, of_nobody = (one["env"] for one in ran)
+    assert of_root.items() >= given.items()
+    assert of_root["HOME"] == pwd.getpwuid(0).pw_dir
+    assert "HOME" not in of_nobody
+    allowed = {*given, "LANG", "LANGUAGE", "TZ", "HOME", "PYTHONPATH"}
+    for one in ran:
+        odd = {
+            name
+            for name in one["env"].keys() - allowed
+            if not name.startswith("LC_") and not name.lower().endswith("_proxy")
+        }
+        assert odd == set()
+        assert "the caller's" not in one["env"].values()
+        assert one["stdin"] == subprocess.DEVNULL
+        assert one["start_new_session"] is True
