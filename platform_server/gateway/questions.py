@@ -25,6 +25,8 @@ from wire_protocol import renewal as wire
 
 _LOG = logging.getLogger(__name__)
 _RENEWALS_A_MINUTE: Final = 12
+_PLACES_A_MINUTE: Final = 12
+_HEARTBEATS_AN_INTERVAL: Final = 40  # of which one is due
 
 RENEWED = crash_points.declare(
     "gateway.renewal-stored", story="the next certificate is committed, the machine has no answer"
@@ -63,6 +65,10 @@ class Questions:
         self._clock = clock
         self._listens = listens
         self._renewals = tally.Tally(most=_RENEWALS_A_MINUTE)
+        self._places = tally.Tally(most=_PLACES_A_MINUTE)
+        self._heartbeats = tally.Tally(
+            most=max(1, _HEARTBEATS_AN_INTERVAL * 60 // given.heartbeat_seconds)
+        )
         self.further: Mapping[session.Ask, Further] = {}
 
     async def answer(self, peer: peers.Peer, asked: session.Ask, body: bytes) -> bytes:
@@ -74,12 +80,18 @@ class Questions:
             return await self._renew(peer, body)
         if asked is session.Ask.LEAVE:
             return await self._leave(peer)
+        if asked is session.Ask.MESH and not self._places.take(
+            peer.node_id, now=self._clock.monotonic()
+        ):  # each new key writes a row, an event and an entry of the log
+            raise refusals.not_now("Too many questions for a place in the mesh in this minute.")
         if asked in self.further and (is_open or asked is session.Ask.MESH):
             return await self.further[asked](peer.node_id, body)
         raise refusals.out_of_turn(asked.value)
 
     def heartbeat(self, peer: peers.Peer, body: bytes) -> bytes:
         """Takes the heartbeat of an open session; raises `Refusal`."""
+        if not self._heartbeats.take(peer.node_id, now=self._clock.monotonic()):
+            raise refusals.not_now("Too many heartbeats in this minute.")
         now = self._clock.now()
         self._news.take(peer, body, at=now)
         return session.Pulse(statement=self._trust.published.statement.number, now=now).to_bytes()

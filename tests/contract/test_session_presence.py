@@ -8,6 +8,7 @@ import pytest
 from platform_server.nodes import engines, heartbeats, liveness
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
+from runtime_kit.mux import link as links
 from tests.support import domain, gateways
 from wire_protocol import ids, product, session
 
@@ -268,3 +269,44 @@ async def test_a_node_taken_for_unreachable_is_asked_again_at_its_next_heartbeat
         await agent.beat()
         await engine.turn()
     assert await engine.state("web-1") == ("ready", None)
+
+
+async def test_a_node_that_sends_heartbeats_without_end_is_put_off_until_the_next_minute(
+    engine: gateways.Engine,
+) -> None:
+    busy, other = [await engine.open(await engine.join(f"web-{number}")) for number in range(2)]
+    refused = []
+    for _ in range(100):
+        try:
+            await busy.beat()
+        except links.Refused as refusal:
+            refused.append(refusal.code)
+    assert refused == ["not-now"] * 20
+    await other.beat()
+    engine.clock.advance(60)
+    await busy.beat()
+
+
+async def test_a_node_that_asks_for_mesh_places_without_end_is_put_off_before_the_store_hears(
+    engine: gateways.Engine,
+) -> None:
+    heard: list[ids.NodeId] = []
+
+    async def place(node_id: ids.NodeId, _body: bytes) -> bytes:
+        heard.append(node_id)
+        return b"{}"
+
+    engine.gate.further = {session.Ask.MESH: place}
+    identities = [await engine.join(f"web-{number}") for number in range(2)]
+    busy, other = [await engine.open(identity) for identity in identities]
+    for _ in range(12):
+        await busy.ask(session.Ask.MESH, b"{}")
+    errand = await engine.agent(identities[0], instance=busy.instance).errand()
+    for again in (busy, errand):  # another connection of the same node counts as well
+        assert (await gateways.refusal(again.ask(session.Ask.MESH, b"{}"))).code == "not-now"
+    assert heard == ["web-0"] * 12
+    await other.ask(session.Ask.MESH, b"{}")
+    engine.clock.advance(60)
+    busy = await engine.agent(identities[0], instance=busy.instance).errand()
+    await busy.ask(session.Ask.MESH, b"{}")
+    assert heard == ["web-0"] * 12 + ["web-1", "web-0"]
