@@ -56,7 +56,7 @@ class Question:
 
     stream: int
     method: str
-    body: bytes
+    body: bytes = dataclasses.field(repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Answered:
     """The answer to a question of ours."""
 
     stream: int
-    body: bytes
+    body: bytes = dataclasses.field(repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -24,6 +24,10 @@ NO_SECRET = {
     ("enlist.exchange", "Reply", "headers"),  # what the Platform answers
     ("runtime_kit.http1.messages", "Response", "headers"),
     ("runtime_kit.http1.messages", "Answer", "headers"),
+    ("wire_protocol.findings", "Finding", "command"),  # what to type, for a person
+    ("wire_protocol.admin", "CheckupFinding", "command"),
+    ("runtime_kit.file_rules", "Fault", "command"),
+    ("worker_agent.identity.replacing", "Candidate", "key"),  # a file's path
     ("worker_agent.settings.join_file", "JoinFile", "ca_pem"),  # certificates, which are public
     ("worker_agent.enrollment.wish", "Wish", "ca_pem"),
     ("worker_agent.enrollment.wish", "Given", "ca_pem"),
