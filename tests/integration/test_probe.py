@@ -1,4 +1,7 @@
-"""The probe over a real store, with imaginary Agents and a clock moved by hand."""
+"""The probe over a real store, with imaginary Agents and a clock moved by hand.
+
+Long because every rule of the probe is tried in the same small world.
+"""
 
 import asyncio
 import contextlib

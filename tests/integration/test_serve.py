@@ -253,13 +253,6 @@ def test_a_busy_port_is_named(tmp_path: pathlib.Path) -> None:
     assert not (tmp_path / "p" / "master.key").exists()
 
 
-def test_a_second_platform_in_the_same_directory_is_refused(tmp_path: pathlib.Path) -> None:
-    with real_platform.running(tmp_path / "p") as platform:
-        code, said = _refused(tmp_path / "p")
-        assert (code, "Another Platform runs" in said) == (4, True)
-        assert platform.enlist("nodes", "list")  # and the first was not disturbed
-
-
 def test_a_second_engine_on_one_sqlite_file_is_refused(tmp_path: pathlib.Path) -> None:
     with real_platform.running(tmp_path / "p"):
         url = f"sqlite:///{tmp_path}/p/enlist.db"
@@ -325,15 +318,6 @@ def test_a_missing_master_key_over_an_existing_store_is_refused(tmp_path: pathli
     code, said = _refused(tmp_path / "p")
     assert (code, "master.key is missing" in said) == (6, True)
     assert not (tmp_path / "p" / "master.key").exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_data_directory_of_somebody_else_is_refused(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "p").mkdir(mode=0o700)
-    os.chown(tmp_path / "p", 65_534, 65_534)
-    code, said = _refused(tmp_path / "p")
-    assert (code, "belongs to uid 65534" in said) == (2, True)
-    assert list((tmp_path / "p").iterdir()) == []
 
 
 @pytest.mark.parametrize(
