@@ -3,11 +3,13 @@
 First the whole file is read and proven; then the target is judged; only then is anything written,
 in this order: the mark (`under_way`), the store in one transaction, master.key, settings files, and
 the mark goes. Killed anywhere, the same command finishes: a store is either empty or filled by this
-very restore. The caller holds the locks of directory and store.
+very restore, and a master key that is there already is left as it is. The caller holds the locks of
+directory and store.
 """
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -64,6 +66,12 @@ async def judge(target: Target, *, head: manifest.Head) -> under_way.UnderWay | 
             f"Another backup, made at {mark.made_at}, was being restored into {target.data_dir}: "
             "give that file, or empty the directory (and the database) first."
         )
+    if mark is not None and mark.key_path != str(target.key_path.absolute()):
+        raise failures.TargetInUse(
+            f"The restore into {target.data_dir} was begun with its master key at {mark.key_path}, "
+            f"not at {target.key_path}: set ENLIST_MASTER_KEY_FILE as it was (none, if the key "
+            "lies in the directory). Nothing was changed."
+        )
     if mark is None:
         _require_empty(target)
     with _url_judged():
@@ -94,6 +102,7 @@ async def restore(
                 target.data_dir,
                 backup_id=proven.head.backup_id,
                 made_at=times.to_rfc3339(proven.head.made_at),
+                key_path=target.key_path,
             )
         crash_points.reach(MARKED)
         details = aftermath.Restore(
@@ -107,8 +116,7 @@ async def restore(
             mark=mark,
         )
         crash_points.reach(FILLED)
-        if key_file.read(target.key_path) != files.keys:
-            key_file.replace(target.key_path, files.keys)
+        _keep_key(target.key_path, keys=files.keys)
         crash_points.reach(KEY_KEPT)
         written, kept = _write_config(target.data_dir, files=files.config)
         under_way.end(target.data_dir)
@@ -225,7 +233,7 @@ def _require_empty(target: Target) -> None:
             "data directory. Name another with --data-dir, or move away what is there. Nothing "
             "was changed."
         )
-    if target.key_path.parent != folder and target.key_path.exists():
+    if target.key_path.parent != folder and os.path.lexists(target.key_path):
         raise failures.TargetInUse(
             f"There is a master key already: {target.key_path} (ENLIST_MASTER_KEY_FILE). Move it "
             "away. Nothing was changed."
@@ -243,6 +251,18 @@ def _may_stay(path: pathlib.Path) -> bool:
         or name.startswith(".tmp-")
         or (name.startswith("config") and name.endswith(".toml"))
     )
+
+
+def _keep_key(path: pathlib.Path, *, keys: Sequence[envelope.KeyEncryptionKey]) -> None:
+    """Writes the master key where none is; raises `TargetInUse` where another one is."""
+    if private_files.create_private(path, key_file.content_of(keys)):
+        return
+    private_files.sweep(path)
+    if key_file.read(path) != tuple(keys):
+        raise failures.TargetInUse(
+            f"Another master key lies in {path}, and was left as it is: it may be the only one of "
+            "another Platform. Move it away and run the same command again."
+        )
 
 
 def _write_config(

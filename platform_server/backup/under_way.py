@@ -25,6 +25,8 @@ class UnderWay:
     restore_id: str
     backup_id: str
     made_at: str
+    key_path: str
+    """Where its master key is kept: the same place in each try."""
 
 
 def find(data_dir: pathlib.Path) -> UnderWay | None:
@@ -36,6 +38,7 @@ def find(data_dir: pathlib.Path) -> UnderWay | None:
             restore_id=str(document["restore_id"]),
             backup_id=str(document["backup_id"]),
             made_at=str(document["made_at"]),
+            key_path=str(document["key_path"]),
         )
     except FileNotFoundError:
         return None
@@ -54,9 +57,16 @@ def find(data_dir: pathlib.Path) -> UnderWay | None:
         ) from None
 
 
-def begin(data_dir: pathlib.Path, *, backup_id: str, made_at: str) -> UnderWay:
+def begin(
+    data_dir: pathlib.Path, *, backup_id: str, made_at: str, key_path: pathlib.Path
+) -> UnderWay:
     """Sets the mark; raises OSError."""
-    mark = UnderWay(restore_id=secrets.token_hex(16), backup_id=backup_id, made_at=made_at)
+    mark = UnderWay(
+        restore_id=secrets.token_hex(16),
+        backup_id=backup_id,
+        made_at=made_at,
+        key_path=str(key_path.absolute()),
+    )
     private_files.write_private(
         data_dir / NAME, json.dumps(dataclasses.asdict(mark), indent=2).encode() + b"\n"
     )

@@ -108,6 +108,7 @@ async def put_back(
     folder: pathlib.Path,
     url: str | None = None,
     now: datetime.datetime,
+    key_path: pathlib.Path | None = None,
 ) -> restore.Restored:
     """Restores the file; the folder is made."""
     private_files.ensure_private_folder(folder)
@@ -116,7 +117,7 @@ async def put_back(
         key=pair.key,
         target=restore.Target(
             data_dir=folder,
-            key_path=folder / "master.key",
+            key_path=key_path or folder / "master.key",
             database_url=url or f"sqlite:///{folder}/enlist.db",
         ),
         proven=contents.verify(file, key=pair.key),
