@@ -24,7 +24,6 @@ from runtime_kit import secret as secret_kit
 MOST_RECIPIENTS: Final = 16
 _MAGIC: Final = b"age-encryption.org/v1\n"
 _AHEAD: Final = 16  # decrypted pieces of 8 KiB that wait to be read
-_READ_BYTES: Final = 65_536
 _STEP_SECONDS: Final = 0.2
 
 Recipient = pyrage.x25519.Recipient
