@@ -64,9 +64,7 @@ class Backups:
         self._keyring = keyring
         self._at_work = False
 
-    async def __call__(
-        self, call: calls.Call[BackupRequest, routes.NoQuery]
-    ) -> calls.Answer:
+    async def __call__(self, call: calls.Call[BackupRequest, routes.NoQuery]) -> calls.Answer:
         """Records who takes a backup for whom, then streams it."""
         try:
             recipients = encryption.parse_recipients(call.body.recipients)
@@ -75,11 +73,15 @@ class Backups:
         if self._at_work:
             raise _later("A backup is being made already; try again when it is done.")
         backup_id = secrets.token_hex(8)
-        self._at_work = not call.check
+
+        async def record(tx: contract.Tx) -> calls.Changed:
+            return await self._record(tx, call=call, backup_id=backup_id)
+
+        if call.check:  # makes none, so it neither takes the one place nor gives it back
+            return await call.mutate(record)
+        self._at_work = True
         try:
-            reply = await call.mutate(lambda tx: self._record(tx, call=call, backup_id=backup_id))
-            if call.check:
-                return reply
+            await call.mutate(record)
             parts = self._parts(call, backup_id=backup_id, recipients=recipients)
             # The first piece is the description: from here on closing `parts` cleans up.
             head = await anext(parts)
