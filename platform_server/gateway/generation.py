@@ -5,9 +5,12 @@ Platform raises its own only then. So the one that runs is never behind, whateve
 and a copy made of it is behind as soon as either has opened a session since:
 
     behind the confirmed one      a copy, or a machine set back to an old state: refused
-    the confirmed one             welcome; where a session stands, that one is asked first
+    the confirmed one             welcome
     one ahead                     its confirmation was lost: welcome
     further ahead                 only after a restore of the Platform's store, once an epoch
+
+Whatever number it brings, a session that stands is asked first, and its answer keeps the newcomer
+out: only the process that holds that session (`instance`, which is on no disk) replaces it at once.
 
 Known limit: of two copies that start at the same moment with nobody else there, the first to
 confirm is the node. Nothing could tell them apart.
@@ -76,11 +79,10 @@ def decide(
         return Decision(verdict=Verdict.REFUSE, refusal=refusal)
     if hello.purpose is session.Purpose.ERRAND:
         return Decision(verdict=Verdict.WELCOME, generation=hello.generation)
-    if ahead > 1:
-        return Decision(verdict=Verdict.WELCOME, generation=hello.generation + 1, adopts=True)
     stands = known.running_instance is not None and known.running_instance != hello.instance
     return Decision(
-        verdict=Verdict.ASK_RUNNING if stands and ahead == 0 else Verdict.WELCOME,
+        verdict=Verdict.ASK_RUNNING if stands else Verdict.WELCOME,
         # one ahead is stored there already: however often its confirmation is lost, it stays
-        generation=known.generation + 1,
+        generation=hello.generation + 1 if ahead > 1 else known.generation + 1,
+        adopts=ahead > 1,
     )

@@ -26,10 +26,12 @@ from platform_server.trust import authority
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
 from runtime_kit.mux import link as links
-from wire_protocol import product, session, strict_json, versions
+from wire_protocol import ids, product, session, strict_json, versions
 
 _LOG = logging.getLogger(__name__)
 _CONFLICTS_A_MINUTE: Final = 6  # of one node: more are refused all the same, not written
+_CONFIRMS_A_MINUTE: Final = 30  # of one node: each is a write
+_CLAIMS_EVERY_SECONDS: Final = 3600.0
 
 CONFIRMED = crash_points.declare(
     "gateway.confirmed", story="the session is committed, the machine has no answer yet"
@@ -56,12 +58,15 @@ class Opener:
         self._rules = given
         self._clock = clock
         self._written = tally.Tally(most=_CONFLICTS_A_MINUTE)
+        self._confirms = tally.Tally(most=_CONFIRMS_A_MINUTE)
+        self._claims = tally.Seldom(seconds=_CLAIMS_EVERY_SECONDS)
+        self._confirming: dict[str, peers.Peer] = {}  # by session; its row may stand already
 
     async def hello(self, peer: peers.Peer, body: bytes) -> bytes:
         """Answers the opening with what to store; raises `Refusal`."""
         peer.move(peers.Stage.GREETING, now=self._clock.monotonic())
         hello = self._read(peer, body)
-        self._require_not_succeeded(hello)
+        self._require_no_later_epoch(hello)
         now = self._clock.now()
         standing = await self._store.read(
             lambda tx: sessions.look(tx, node_id=hello.node_id, now=now)
@@ -70,7 +75,7 @@ class Opener:
             raise refusals.removed(hello.node_id)
         decision = generation.decide(
             hello,
-            known=_known(standing),
+            known=self._known(standing),
             proof=_proof(peer.anchor, standing=standing),
             epoch=self._trust.published.statement.epoch,
             platform_version=product.VERSION,
@@ -93,22 +98,24 @@ class Opener:
             )
         return self._welcome(peer, hello=hello, standing=standing, decision=decision)
 
-    def _require_not_succeeded(self, hello: session.Hello) -> None:
-        """A machine holds a statement of a later epoch: this Platform was restored elsewhere.
+    def _require_no_later_epoch(self, hello: session.Hello) -> None:
+        """A machine says that it holds a statement of a later epoch; raises `Refusal` then.
 
-        Only a trust key can have said so. What is stored here is of the past, so it judges nothing
-        of that machine: neither as removed nor as a copy.
+        If that is so, this Platform was restored elsewhere, and what is stored here is of the past:
+        it judges nothing of that machine, neither as removed nor as a copy. It is only that
+        machine's word, so it is told as such, once an hour, and does nothing else.
         """
         if hello.epoch <= self._trust.published.statement.epoch:
             return
-        _LOG.error(
-            "This Platform was restored elsewhere from a backup, and machines follow that one: "
-            "stop this one",
-            extra={"node_id": hello.node_id, "epoch": hello.epoch},
-        )
+        if self._claims.take(hello.node_id, now=self._clock.monotonic()):
+            _LOG.warning(
+                "A node says that this Platform was restored elsewhere from a backup: if that is "
+                "so, stop this one",
+                extra={"node_id": hello.node_id, "epoch": hello.epoch},
+            )
         raise refusals.not_now(
-            "This Platform was restored elsewhere from a backup, and this machine has followed "
-            "that one. Stop the old Platform, or let its name lead to the new one."
+            "By what this machine holds, this Platform was restored elsewhere from a backup. Stop "
+            "the old Platform, or let its name lead to the new one."
         )
 
     async def confirm(self, peer: peers.Peer, body: bytes) -> peers.Peer | None:
@@ -126,6 +133,8 @@ class Opener:
             raise refusals.invalid(str(fault)) from fault
         if confirm.generation != welcome.generation:
             raise refusals.invalid("Another generation was given.")
+        if not self._confirms.take(hello.node_id, now=self._clock.monotonic()):
+            raise refusals.not_now("This node has opened too many sessions in this minute.")
         opening = sessions.Opening(
             node_id=hello.node_id,
             session_id=peer.session_id,
@@ -139,11 +148,15 @@ class Opener:
             adopted_epoch=welcome.adopted_epoch,
         )
         now = self._clock.now()
-        opened = await self._store.transact(
-            lambda tx: sessions.open_one(
-                tx, opening=opening, environment=self._rules.environment, now=now
+        self._confirming[peer.session_id] = peer
+        try:
+            opened = await self._store.transact(
+                lambda tx: sessions.open_one(
+                    tx, opening=opening, environment=self._rules.environment, now=now
+                )
             )
-        )
+        finally:
+            del self._confirming[peer.session_id]
         if opened is None:
             raise refusals.not_now("Another connection of this node was opened meanwhile.")
         crash_points.reach(CONFIRMED)
@@ -160,16 +173,45 @@ class Opener:
 
     async def presence(self, standing: sessions.Standing) -> elsewhere.Presence:
         """Whether the session that stands is alive: it is pinged, wherever it is held."""
-        found = standing.session
-        if found is None or not found.is_held:
+        found = self._held(standing)
+        if found is None:
             return elsewhere.Presence.SILENT
         if found.engine_id != self._rules.engine_id:
             return await self._others.ask(
                 standing.node_id, session_id=found.session_id, engine_id=found.engine_id
             )
-        running = self._sessions.find_session(standing.node_id, session_id=found.session_id)
+        running = self._find_here(standing.node_id, session_id=found.session_id)
         answers = running is not None and await answers_ping(running.link)
         return elsewhere.Presence.ANSWERS if answers else elsewhere.Presence.SILENT
+
+    def _held(self, standing: sessions.Standing) -> sessions.Session | None:
+        """The session that stands. Of this engine's, memory alone says whether it does.
+
+        Neither a clock that was set nor a store that could not be written makes place for anybody.
+        """
+        found = standing.session
+        if found is None:
+            return None
+        if found.engine_id != self._rules.engine_id:
+            return found if found.is_held else None
+        here = self._find_here(standing.node_id, session_id=found.session_id)
+        return None if here is None else found
+
+    def _find_here(self, node_id: ids.NodeId, *, session_id: str) -> peers.Peer | None:
+        found = self._sessions.find_session(node_id, session_id=session_id)
+        if found is not None:
+            return found
+        coming = self._confirming.get(session_id)
+        return None if coming is None or coming.link.ended is not None else coming
+
+    def _known(self, standing: sessions.Standing) -> generation.Known:
+        held = self._held(standing)
+        return generation.Known(
+            removed=standing.state is states.State.REMOVED,
+            generation=standing.generation,
+            adopted_epoch=standing.adopted_epoch,
+            running_instance=None if held is None else held.instance,
+        )
 
     def _read(self, peer: peers.Peer, body: bytes) -> session.Hello:
         try:
@@ -202,14 +244,12 @@ class Opener:
         if hello.purpose is session.Purpose.ERRAND:
             peer.move(peers.Stage.ERRAND, now=now)
         else:
-            held = standing.session
+            held = self._held(standing)
             peer.welcome = peers.Welcomed(
                 former_generation=standing.generation,
                 generation=decision.generation,
                 adopted_epoch=number[0] if decision.adopts else None,
-                replaces=(held.engine_id, held.session_id)
-                if held is not None and held.is_held
-                else None,
+                replaces=None if held is None else (held.engine_id, held.session_id),
             )
             peer.move(peers.Stage.WELCOMED, now=now)
         return session.Welcome(
@@ -275,16 +315,6 @@ async def answers_ping(link: links.Link) -> bool:
     except (links.Silent, links.Closed):
         return False
     return True
-
-
-def _known(standing: sessions.Standing) -> generation.Known:
-    held = standing.session
-    return generation.Known(
-        removed=standing.state is states.State.REMOVED,
-        generation=standing.generation,
-        adopted_epoch=standing.adopted_epoch,
-        running_instance=held.instance if held is not None and held.is_held else None,
-    )
 
 
 def _proof(anchor: anchors.Anchor, *, standing: sessions.Standing) -> generation.Proof:

@@ -28,7 +28,11 @@ _LOOK: Final = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """The session that a node has or had last. `is_held`: by an engine that runs, not lost."""
+    """The session that a node has or had last.
+
+    `is_held`: not lost, by an engine that was seen of late. That is for the other engines: whoever
+    holds sessions itself knows its own from memory, whatever clocks and the store's rows say.
+    """
 
     session_id: str
     engine_id: str

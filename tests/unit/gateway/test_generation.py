@@ -53,9 +53,9 @@ WELCOMES = {
         8,
     ),
     "one ahead, its confirmation was lost": (hello(8), known(), 8),
-    "one ahead while its half-open session still stands": (
+    "one ahead, the same process, its session still stands": (
         hello(8),
-        known(running_instance=OTHER),
+        known(running_instance=ME),
         8,
     ),
     "a node that has never had a session": (hello(1), known(generation=1), 2),
@@ -120,11 +120,19 @@ def test_is_refused_and_told_why(case: str) -> None:
     assert decide(opening, state) == generation.Decision(verdict=Verdict.REFUSE, refusal=refusal)
 
 
-def test_another_process_with_the_confirmed_generation_waits_for_the_running_one_to_be_asked() -> (
-    None
-):
-    decision = decide(hello(7, instance=OTHER), known(running_instance=ME))
+@pytest.mark.parametrize("given", [7, 8])
+def test_another_process_waits_for_the_running_one_to_be_asked_whatever_number_it_brings(
+    given: int,
+) -> None:
+    decision = decide(hello(given, instance=OTHER), known(running_instance=ME))
     assert decision == generation.Decision(verdict=Verdict.ASK_RUNNING, generation=8)
+
+
+def test_after_a_restore_a_running_session_is_asked_before_another_process_is_adopted() -> None:
+    state = known(running_instance=ME, adopted_epoch=1)
+    decision = decide(hello(12, instance=OTHER), state, epoch=2)
+    assert decision == generation.Decision(verdict=Verdict.ASK_RUNNING, generation=13, adopts=True)
+    assert decide(hello(12), state, epoch=2).verdict is Verdict.WELCOME
 
 
 def test_the_certificate_that_was_replaced_opens_nothing_but_the_answer_that_it_is_a_copy() -> None:
