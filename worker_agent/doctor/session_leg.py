@@ -8,7 +8,6 @@ names the running Agent's instance, so that it is not taken for a copy of this m
 import random
 import secrets
 
-from runtime_kit import private_files
 from runtime_kit.mux import link as links
 from wire_protocol import findings, heartbeats, problems
 from wire_protocol import trust as verdicts
@@ -19,7 +18,6 @@ from worker_agent.identity import lock
 from worker_agent.session import connecting, outside, told
 from worker_agent.settings import agent_file, failures
 
-_MAX_TOLD = 65_536
 _KINDS = {kind.value: kind for kind in problems.Kind}
 
 
@@ -40,7 +38,7 @@ async def session(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
     if seen.agent is None or not lock.is_held(seen.where.agent_lock):
         return (findings.skipped(name, "The Agent does not run."),)
     dials_out = seen.agent.connectivity is agent_file.Connectivity.DIAL_OUT
-    said = _said(seen)
+    said = told.read(seen.where.session)
     if said is None:
         if not dials_out:
             return (findings.skipped(name, "This node listens and holds none."),)
@@ -48,15 +46,6 @@ async def session(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
     if not dials_out and said.state == "stopped":
         return (findings.skipped(name, "This node listens and holds none."),)
     return (_standing(said),)
-
-
-def _said(seen: seen_kit.Seen) -> told.Told | None:
-    """What the Agent has told; nothing where a link or a pipe lies in the file's place."""
-    try:
-        seen_kit.read(seen.where.session, max_bytes=_MAX_TOLD)
-    except (OSError, private_files.FileTooLarge):
-        return None
-    return told.read(seen.where.session)
 
 
 def _standing(said: told.Told) -> findings.Finding:
@@ -144,11 +133,11 @@ class _Held:
 
 
 def _around(seen: seen_kit.Seen, *, held: verdicts.Held, around: legs.Around) -> outside.Outside:
-    said = _said(seen) if lock.is_held(seen.where.agent_lock) else None
+    said = told.read(seen.where.session) if lock.is_held(seen.where.agent_lock) else None
     return outside.Outside(
         clock=around.clock,
         chance=random.SystemRandom(),
-        instance=(said.instance if said else None) or secrets.token_hex(16),
+        instance=(said.instance_sha256 if said else None) or secrets.token_hex(16),
         connect=gateway.Gateway(clock=around.clock, environment=around.environment).connect,
         trust=_Held(held),
         work=outside.NoWork(),

@@ -1,22 +1,27 @@
 """`session.json`: how the running Agent's session stands, for whoever asks on this machine.
 
+By its `instance_sha256` a command on this machine is known as one beside the running Agent. The
+instance itself, by which that Agent replaces its own session, is in its memory alone.
+
 Written at each change, without waiting for the disk, since nothing is decided by it; an answered
 heartbeat moves the file's time alone, which costs no write. Who reads it makes sure that the Agent
-runs (`lock.is_held`): a killed one leaves the file as it was.
+runs (`lock.is_held`): a killed one leaves the file as it was. It may be read by root in another
+account's folder, so nothing but a plain file is read, and looked at once.
 """
 
 import contextlib
 import dataclasses
 import datetime
+import errno
 import json
 import logging
 import os
 import pathlib
+import stat
 from collections.abc import Iterator
 
 from runtime_kit import clock as clock_kit
-from runtime_kit import private_files
-from wire_protocol import strict_json, times
+from wire_protocol import session, strict_json, times
 from worker_agent.settings import paths
 
 LOGGER = logging.getLogger(__name__)
@@ -29,7 +34,7 @@ class Told:
     """What the Agent told last."""
 
     state: str  # connecting, open, waiting, stopped
-    instance: str | None = None
+    instance_sha256: str | None = None
     gateway: str | None = None
     session_id: str | None = None
     since: str | None = None
@@ -45,7 +50,7 @@ class Teller:
     def __init__(self, where: paths.Paths, *, instance: str, clock: clock_kit.Clock) -> None:
         self._path = where.session
         self._joined = where.agent
-        self._instance = instance
+        self._instance_sha256 = session.shown_instance(instance)
         self._clock = clock
         self._heard: str | None = None
 
@@ -61,7 +66,7 @@ class Teller:
         if isinstance(seconds, int | float):
             due = self._clock.now() + datetime.timedelta(seconds=seconds)
             content["next_try_at"] = times.to_rfc3339(due)
-        content["instance"] = self._instance
+        content["instance_sha256"] = self._instance_sha256
         content["last_heartbeat_at"] = self._heard
         content["at"] = times.to_rfc3339(self._clock.now())
         with self._harmless():
@@ -89,10 +94,9 @@ class Teller:
 
 
 def read(path: pathlib.Path) -> Told | None:
-    """What the Agent told last, None where nothing can be read."""
+    """What the Agent told last, None where nothing can be read, a link or a pipe lies there."""
     try:
-        content = private_files.read_bounded(path, max_bytes=_MAX_BYTES)
-        touched = path.stat().st_mtime
+        content, touched = _look(path)
         fields = strict_json.read(content, what=path.name, most=_MAX_BYTES)
         names = [field.name for field in dataclasses.fields(Told)]
         said = {name: fields.text(name, most=_LONGEST_TEXT) for name in names if fields.has(name)}
@@ -101,6 +105,16 @@ def read(path: pathlib.Path) -> Told | None:
             at = datetime.datetime.fromtimestamp(touched, datetime.UTC)
             if at > times.from_rfc3339(fields.text("at")):
                 told = dataclasses.replace(told, last_heartbeat_at=times.to_rfc3339(at))
-    except (OSError, private_files.FileTooLarge, ValueError, TypeError):
+    except (OSError, ValueError, TypeError):
         return None
     return told
+
+
+def _look(path: pathlib.Path) -> tuple[bytes, float]:
+    """The content, one byte more than allowed at most, and when it was touched last."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise OSError(errno.EINVAL, "It is not a regular file", str(path))
+        return file.read(_MAX_BYTES + 1), info.st_mtime
