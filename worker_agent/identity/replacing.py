@@ -11,6 +11,8 @@ Known limit: whoever writes here holds the worker's lock (`lock.held`); readers 
 import contextlib
 import dataclasses
 import datetime
+import functools
+import logging
 import pathlib
 
 from cryptography import x509
@@ -21,6 +23,8 @@ from runtime_kit import crash_points, private_files
 from wire_protocol import ids, pins
 from worker_agent.identity import certificates, own
 from worker_agent.settings import paths
+
+_LOG = logging.getLogger(__name__)
 
 NEXT_KEY_SAVED = crash_points.declare("renew.next-key-saved", story="The next key is on the disk.")
 NEXT_SAVED = crash_points.declare(
@@ -77,9 +81,8 @@ def candidates(where: paths.Paths) -> tuple[Candidate, ...]:
         )
     )
     for path in where.formers:
-        with contextlib.suppress(OSError, ValueError, private_files.LaxMode):
-            pair = private_files.read_private(path, max_bytes=own.MAX_BYTES)
-            certificate = certificates.parse_certificate(pair)
+        certificate = _former(path)
+        if certificate is not None:
             found.append(
                 Candidate(
                     name="former",
@@ -90,6 +93,28 @@ def candidates(where: paths.Paths) -> tuple[Candidate, ...]:
                 )
             )
     return tuple(found)
+
+
+def _former(path: pathlib.Path) -> x509.Certificate | None:
+    """The certificate of a former pair; None, and a warning, where it cannot be used."""
+    try:
+        pair = private_files.read_private(path, max_bytes=own.MAX_BYTES)
+        return certificates.parse_certificate(pair)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, private_files.LaxMode, private_files.FileTooLarge) as fault:
+        _warn_once(path, str(fault))
+        return None
+
+
+@functools.lru_cache(maxsize=32)
+def _warn_once(path: pathlib.Path, reason: str) -> None:
+    """Candidates are looked for at each connection: a fault that stays is said once."""
+    _LOG.warning(
+        "A former key and certificate cannot be used; a Platform put back from an old backup may "
+        "not know this machine by the present ones",
+        extra={"path": str(path), "reason": reason},
+    )
 
 
 def find_next(where: paths.Paths) -> own.Identity | None:

@@ -179,3 +179,20 @@ def test_a_full_disk_leaves_the_present_pair(
         prepare(where, new_key=True)
     monkeypatch.undo()
     assert own.load(where).certificate == before.certificate
+
+
+def test_a_former_pair_that_cannot_be_read_is_told_of_once(
+    where: paths.Paths, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare(where, new_key=True)
+    replacing.promote(where)
+    assert [one.name for one in replacing.candidates(where)] == ["present", "former"]
+    assert caplog.messages == []
+    where.formers[0].chmod(0o644)
+    where.formers[1].write_bytes(b"x" * (own.MAX_BYTES + 1))
+    where.formers[1].chmod(0o600)
+    for _ in range(3):
+        assert [one.name for one in replacing.candidates(where)] == ["present"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    told = [vars(record)["path"] for record in caplog.records]
+    assert told == [str(where.formers[0]), str(where.formers[1])]
