@@ -8,7 +8,6 @@ not heard of, its engine finds by itself at the next flush (`news`).
 import asyncio
 import enum
 import json
-import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -16,7 +15,6 @@ from typing import Final
 from platform_server.store import contract
 from wire_protocol import ids
 
-_LOG = logging.getLogger(__name__)
 CHANNEL: Final = "sessions"
 ANSWER_SECONDS: Final = 7.0  # the other engine pings for 5 s
 

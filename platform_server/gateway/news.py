@@ -7,7 +7,6 @@ loss: the next ones are half a minute away.
 """
 
 import datetime
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,7 +17,6 @@ from runtime_kit import clock as clock_kit
 from wire_protocol import heartbeats as wire
 from wire_protocol import ids, strict_json
 
-_LOG = logging.getLogger(__name__)
 FLUSH_AFTER_SECONDS: Final = 5.0
 
 

@@ -13,7 +13,6 @@ from worker_agent.identity import own
 LEAST_FREE_BYTES = 16 * 1024 * 1024  # a trust set of 200 KB is written aside before it replaces
 LEAST_FREE_FILES = 64
 SOON = datetime.timedelta(days=30)
-_MOST_NAMED = 5
 
 
 def disk(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
