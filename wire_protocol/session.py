@@ -8,6 +8,7 @@ A session is opened by `hello`, answered with the generation to store, and carri
 import dataclasses
 import datetime
 import enum
+import hashlib
 
 from wire_protocol import heartbeats, ids, strict_json, times
 
@@ -56,7 +57,11 @@ class Refusal(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """The Agent opens. `instance` is random for each start of the Agent's process."""
+    """The Agent opens. `instance` is random for each start of the Agent's process.
+
+    For a session it is the process's own, and on no disk. For an errand it is `shown_instance` of
+    the Agent that runs on the same machine, or anything else where none runs there.
+    """
 
     node_id: ids.NodeId
     generation: int
@@ -136,6 +141,14 @@ class Pulse:
         return strict_json.write(
             {"statement": list(self.statement), "now": times.to_rfc3339(self.now)}
         )
+
+
+def shown_instance(instance: str) -> str:
+    """What a command beside the running Agent shows: enough for an errand, useless for a session.
+
+    The Agent writes this down for such commands, so a copied disk has it too.
+    """
+    return hashlib.sha256(instance.encode()).hexdigest()
 
 
 def parse_hello(raw: bytes) -> Hello:
