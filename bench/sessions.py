@@ -10,11 +10,13 @@ import contextlib
 import dataclasses
 import pathlib
 import tempfile
+import time
 
 import psutil
 
 from bench import _crowd, agents, limits, report
 from tests.support import real_platform
+from wire_protocol import heartbeats
 
 WARM = 100
 FEW = 1_000
@@ -22,6 +24,8 @@ MANY = 10_000
 EVERY_SECONDS = _crowd.EVERY_SECONDS
 SETTLE_SECONDS = 30.0  # one heartbeat of each
 BEAT_SECONDS = 60.0
+PAUSE_SECONDS = 0.003  # between two of 333 heartbeats a second
+REPEATS = 400
 QUIET_SECONDS = 20.0  # far below the silence at which a session ends
 KIB = 1024
 
@@ -60,6 +64,7 @@ def measure(folder: pathlib.Path) -> list[report.Figure]:
         busy = limits.cpu_of([engine]) - spent
         took = max(one["seconds"] for one in beats)
         after = (_memory(engine) - empty) / MANY
+        cold = _cold_ratio()
         spent = limits.cpu_of([engine])
         agents.tell(crowds, {"quiet": QUIET_SECONDS})
         idle = (limits.cpu_of([engine]) - spent) / QUIET_SECONDS
@@ -89,6 +94,11 @@ def measure(folder: pathlib.Path) -> list[report.Figure]:
             name="heartbeat_share", value=100 * share, unit="%", at_most=15,
             meaning=f"of one core, {MANY + WARM:,} sessions with a heartbeat every "
             f"{EVERY_SECONDS:g} s, everything the engine does meanwhile included",
+        ),
+        report.Figure(
+            name="cold_ratio", value=cold, unit="x",
+            meaning="one reading of a heartbeat every 3 ms over the same at one go, here: what "
+            "neighbours on the same cores take away raises it, and heartbeat_share with it",
         ),
         report.Figure(
             name="idle_share", value=100 * idle, unit="%",
@@ -140,6 +150,21 @@ def _open(crowds: list[agents.Crowd], engine: psutil.Process, *, count: int) -> 
         beats=sum(one["sent"] for one in said),
         seconds=max(one["seconds"] for one in said),
     )
+
+
+def _cold_ratio() -> float:
+    """How much dearer the same work is with pauses in which others use the core."""
+    body = _crowd.heartbeat("0" * 16)
+    each = []
+    for pause in (0.0, PAUSE_SECONDS):
+        spent = 0.0
+        for _ in range(REPEATS):
+            time.sleep(pause)
+            began = time.thread_time()
+            heartbeats.parse(body)
+            spent += time.thread_time() - began
+        each.append(spent / REPEATS)
+    return each[1] / each[0]
 
 
 def _memory(engine: psutil.Process) -> int:
