@@ -95,3 +95,10 @@ def test_no_page_points_at_a_file_that_is_not_there(page: str) -> None:
     folder = (project.ROOT / page).parent
     targets = [match[1] for match in _LINK.finditer(project.text(page))]
     assert [target for target in targets if not (folder / target).exists()] == []
+
+
+def test_the_list_of_decisions_links_every_decision_once() -> None:
+    listed = [match[1] for match in _LINK.finditer(project.text("docs/adr/README.md"))]
+    folder = "docs/adr/"
+    there = [name.removeprefix(folder) for name in project.docs() if name.startswith(folder)]
+    assert sorted(one for one in listed if "/" not in one) == sorted(set(there) - {"README.md"})
