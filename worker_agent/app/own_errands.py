@@ -1,8 +1,8 @@
 """What a person has this machine do at its Platform: `enlist worker renew` and `worker leave`.
 
 Both travel over a short connection on the gateway, beside a session that may be open. Where this
-machine's own Agent runs, the connection says so (the Agent's `instance`), so that the Platform can
-tell the command from one on a copy of this machine.
+machine's own Agent runs, the connection says so (the hash of the Agent's `instance`), so that the
+Platform can tell the command from one on a copy of this machine.
 """
 
 import contextlib
@@ -182,9 +182,9 @@ def _forget(where: paths.Paths) -> None:
 
 
 def _instance(where: paths.Paths) -> str:
-    """That of this machine's own running Agent; another where none runs."""
+    """What shows this machine's own running Agent; anything else where none runs."""
     said = told.read(where.session) if lock.is_held(where.agent_lock) else None
-    return said.instance if said is not None and said.instance else secrets.token_hex(16)
+    return (said.instance_sha256 if said is not None else None) or secrets.token_hex(16)
 
 
 def _no_health() -> bytes:
