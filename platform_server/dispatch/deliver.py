@@ -17,10 +17,7 @@ from typing import Final
 
 from platform_server.dispatch import outcomes, pauses, plan, records, states, ways
 from platform_server.nodes import asking, leading, roster
-from platform_server.nodes import records as node_records
-from platform_server.nodes import states as node_states
 from platform_server.store import contract
-from platform_server.trust import statements
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
 from runtime_kit.mux import link as links
@@ -276,19 +273,18 @@ class Deliverer:
 
     async def _look_at(self, tx: contract.Tx, *, node_id: ids.NodeId, has_session: bool) -> _Found:
         """What is to be done; on a snapshot, since a commit here would cost each order a sync."""
-        node = await node_records.find(tx, node_id=node_id)
-        if node is None or node.state is node_states.State.REMOVED:
-            return _Found(steps=[], is_gone=True)
+        standing = await records.look(tx, node_id=node_id)
+        if standing is None or standing.is_gone:
+            return _Found(steps=[], is_gone=standing is not None)
         target = None
         if self._leads and not has_session:
             entry = await roster.find(tx, node_id=node_id)
             target = None if entry is None else entry.target
-        number = await statements.find_number(tx)
         steps = plan.plan(
-            await records.list_open(tx, node_id=node_id),
-            epoch=statements.FIRST_EPOCH if number is None else number[0],
+            standing.orders,
+            epoch=standing.epoch,
             now=self._clock.now(),
-            enrolled_at=node.enrolled_at,
+            enrolled_at=standing.enrolled_at,
         )
         return _Found(steps=steps, target=target)
 

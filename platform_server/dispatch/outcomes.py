@@ -39,18 +39,25 @@ class Outcomes:
             await self._store.transact(work)
 
     async def of_result(self, node_id: ids.NodeId, result: orders.Result) -> None:
-        """A node says what became of an order; one that nobody knows of is from a restored past."""
+        """A node says what became of an order; one that nobody knows of is from a restored past.
+
+        A node can name any number: what is unknown costs a look and nothing else.
+        """
         number = (result.epoch, result.sequence)
 
-        async def work(tx: contract.Tx) -> bool:
+        async def work(tx: contract.Tx) -> None:
             order = await records.find_by_number(tx, node_id=node_id, number=number)
             if order is not None:
                 event = states.Event.SUCCEED if result.is_done else states.Event.FAIL
                 await self._said(tx, order, event=event, detail=result.detail)
-            return order is not None
 
-        if not await self._store.transact(work):
-            _LOG.info("A result of an unknown order", extra={"node": node_id, "number": number})
+        found = await self._store.read(
+            lambda tx: records.find_by_number(tx, node_id=node_id, number=number)
+        )
+        if found is None:
+            _LOG.debug("A result of an unknown order", extra={"node": node_id, "number": number})
+            return
+        await self._store.transact(work)
 
     async def end(self, steps: list[plan.Step]) -> None:
         """Ends what the plan says."""

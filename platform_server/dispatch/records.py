@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from platform_server.dispatch import states
+from platform_server.nodes import states as node_states
 from platform_server.store import contract
 from runtime_kit import clock
 from wire_protocol import ids, orders, statements
@@ -23,6 +24,7 @@ _COLUMNS: Final = (
     "order_id, node_id, infra, epoch, sequence, kind, signed, signatures, state, purpose, "
     "created_at, created_by, expires_at, tries, accepted_at, ended_at, detail"
 )
+_OF_ORDER: Final = ", ".join(f"o.{name}" for name in _COLUMNS.split(", "))
 _OPEN: Final = "state IN ('queued', 'accepted')"
 
 
@@ -117,6 +119,39 @@ async def list_open(tx: contract.Tx, *, node_id: ids.NodeId) -> Sequence[Order]:
         2 * MOST_OPEN,
     )
     return [_of_row(row) for row in rows]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A node with open orders, as they are to be judged by."""
+
+    orders: Sequence[Order]
+    is_gone: bool
+    enrolled_at: datetime.datetime | None
+    epoch: int
+
+
+async def look(tx: contract.Tx, *, node_id: ids.NodeId) -> Standing | None:
+    """All of it in one statement, since each costs an order's way a round trip; None: none open."""
+    rows = await tx.fetch_all(
+        f"SELECT {_OF_ORDER}, n.state AS node_state, "  # noqa: S608 - constants
+        "n.enrolled_at AS node_enrolled_at, "
+        "(SELECT MAX(epoch) FROM trust_statements) AS present_epoch FROM orders o "
+        "LEFT JOIN nodes n ON n.node_id = o.node_id "
+        "WHERE o.node_id = ? AND o.state IN ('queued', 'accepted') "
+        "ORDER BY o.epoch, o.sequence LIMIT ?",
+        node_id,
+        2 * MOST_OPEN,
+    )
+    if not rows:
+        return None
+    first = rows[0]
+    return Standing(
+        orders=[_of_row(row) for row in rows],
+        is_gone=first["node_state"] in (None, node_states.State.REMOVED.value),
+        enrolled_at=_moment(first["node_enrolled_at"]),
+        epoch=int(first["present_epoch"] or 0),
+    )
 
 
 async def list_page(
