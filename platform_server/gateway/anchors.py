@@ -61,6 +61,7 @@ class Anchors:
         self._by_prefix: dict[str, tuple[Anchor, ...]] = {}
         self._by_node: dict[ids.NodeId, tuple[Anchor, ...]] = {}
         self._seen = 0
+        self._touched: dict[ids.NodeId, None] = {}  # since `follow` has given any out
 
     def __len__(self) -> int:
         return len(self._by_node)
@@ -82,8 +83,10 @@ class Anchors:
         self._seen = 0 if last is None else int(last["seq"])
 
     async def follow(self) -> Sequence[ids.NodeId]:
-        """Takes over what has changed since, and gives whose; raises `StoreError`."""
-        touched: dict[ids.NodeId, None] = {}
+        """Takes over what has changed since, and gives whose; raises `StoreError`.
+
+        Whose is given once it came to its end: what was read before a fault is given the next time.
+        """
         while True:
             rows = await self._store.read(
                 lambda tx: tx.fetch_all(
@@ -93,13 +96,14 @@ class Anchors:
                 )
             )
             fresh = [ids.NodeId(row["subject"]) for row in rows if row["kind"] in _CHANGES]
-            touched |= dict.fromkeys(fresh)
+            self._touched |= dict.fromkeys(fresh)
             for start in range(0, len(fresh), _TOUCHED):
                 await self.refresh(fresh[start : start + _TOUCHED])
             if rows:
                 self._seen = int(rows[-1]["seq"])
             if len(rows) < _EVENTS:
-                return list(touched)
+                touched, self._touched = list(self._touched), {}
+                return touched
 
     async def refresh(self, node_ids: Sequence[ids.NodeId]) -> None:
         """Reads these nodes (at most a batch) again; raises `StoreError`."""

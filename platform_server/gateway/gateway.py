@@ -95,6 +95,7 @@ class Gateway:
             open_sessions=self.sessions,
             clock=clock,
             silent_seconds=given.silent_seconds,
+            heartbeat_seconds=given.heartbeat_seconds,
             lack=lack,
         )
         self._questions = questions.Questions(

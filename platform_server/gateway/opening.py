@@ -165,6 +165,7 @@ class Opener:
         peer.welcome = peer.hello = None  # there are tens of thousands: nothing is kept for nothing
         peer.link.limits = rules.ONCE_OPEN
         peer.move(peers.Stage.OPEN, now=self._clock.monotonic())
+        peer.beat_at = peer.since
         if welcome.replaces is not None:
             engine_id, session_id = welcome.replaces
             if engine_id != self._rules.engine_id:

@@ -32,6 +32,7 @@ class Peer:
     __slots__ = (
         "anchor",
         "asked_at",
+        "beat_at",
         "capacity",
         "carries_work",
         "hello",
@@ -63,6 +64,7 @@ class Peer:
         self.capacity = ""
         self.news: heartbeats.News | None = None
         self.asked_at = -1e9  # monotonic: the last health question
+        self.beat_at = since  # monotonic: its last heartbeat, or since when one is awaited
         self.lacks: str | None = None  # what else it needs for `ready`, as it was last written
         self.carries_work = False  # it has answered as the node; the others were told
 

@@ -19,6 +19,7 @@ from wire_protocol import health, ids, session, strict_json
 
 _LOG = logging.getLogger(__name__)
 _ASK_AGAIN_SECONDS: Final = 5.0
+_BEATS_MISSED: Final = 3  # that many intervals without one, whatever else it sends
 _STALE_SECONDS: Final = 300.0  # heartbeats say that it is there; this, that it is itself
 _LOST_BATCH: Final = 500
 _SETTLED: Final = datetime.timedelta(seconds=60)  # a session being opened is here by then
@@ -34,12 +35,14 @@ class Watch:
         open_sessions: peers.Sessions,
         clock: clock_kit.Clock,
         silent_seconds: float,
+        heartbeat_seconds: float,
         lack: requirement.Requirement = requirement.nothing,
     ) -> None:
         self._store = store
         self._lack = lack
         self._sessions = open_sessions
         self._silent_seconds = silent_seconds
+        self._beatless_seconds = max(silent_seconds, _BEATS_MISSED * heartbeat_seconds)
         self._clock = clock
         self._lost: dict[str, datetime.datetime] = {}
         self._answered: dict[ids.NodeId, liveness.Report] = {}
@@ -128,9 +131,14 @@ class Watch:
         )
 
     def close_silent(self) -> int:
-        """Ends the sessions that were not heard for too long; gives how many."""
-        before = self._clock.monotonic() - self._silent_seconds
-        silent = [peer for peer in self._sessions if peer.link.heard_at() <= before]
+        """Ends the sessions that were not heard for too long, or sent no heartbeat; how many."""
+        now = self._clock.monotonic()
+        before, beatless = now - self._silent_seconds, now - self._beatless_seconds
+        silent = [
+            peer
+            for peer in self._sessions
+            if peer.link.heard_at() <= before or peer.beat_at <= beatless
+        ]
         for peer in silent:
             peer.link.close(reason="silent")
         return len(silent)

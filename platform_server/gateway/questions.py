@@ -26,6 +26,7 @@ from wire_protocol import renewal as wire
 _LOG = logging.getLogger(__name__)
 _RENEWALS_A_MINUTE: Final = 12
 _PLACES_A_MINUTE: Final = 12
+_RESULTS_A_MINUTE: Final = 300
 _HEARTBEATS_AN_INTERVAL: Final = 40  # of which one is due
 
 RENEWED = crash_points.declare(
@@ -66,6 +67,7 @@ class Questions:
         self._listens = listens
         self._renewals = tally.Tally(most=_RENEWALS_A_MINUTE)
         self._places = tally.Tally(most=_PLACES_A_MINUTE)
+        self._results = tally.Tally(most=_RESULTS_A_MINUTE)
         self._heartbeats = tally.Tally(
             most=max(1, _HEARTBEATS_AN_INTERVAL * 60 // given.heartbeat_seconds)
         )
@@ -84,6 +86,10 @@ class Questions:
             peer.node_id, now=self._clock.monotonic()
         ):  # each new key writes a row, an event and an entry of the log
             raise refusals.not_now("Too many questions for a place in the mesh in this minute.")
+        if asked is session.Ask.RESULT and not self._results.take(
+            peer.node_id, now=self._clock.monotonic()
+        ):
+            raise refusals.not_now("Too many results of orders in this minute.")
         if asked in self.further and (is_open or asked is session.Ask.MESH):
             return await self.further[asked](peer.node_id, body)
         raise refusals.out_of_turn(asked.value)
@@ -94,11 +100,14 @@ class Questions:
             raise refusals.not_now("Too many heartbeats in this minute.")
         now = self._clock.now()
         self._news.take(peer, body, at=now)
+        peer.beat_at = self._clock.monotonic()
         return session.Pulse(statement=self._trust.published.statement.number, now=now).to_bytes()
 
     async def _renew(self, peer: peers.Peer, body: bytes) -> bytes:
         if not self._renewals.take(peer.node_id, now=self._clock.monotonic()):
             raise refusals.not_now("Too many renewals in this minute.")
+        if peer.stage is peers.Stage.ERRAND:
+            await self._require_no_other_session(peer)
         try:
             request = wire.parse_request(body)
             offered = renewal.read(request, proved=_key_of(peer))
@@ -162,15 +171,12 @@ class Questions:
     async def _require_nobody_running(self, peer: peers.Peer) -> None:
         """Raises `Refusal` while another Agent of the node runs: then this may be a copy.
 
-        A command beside the running Agent shows that Agent's `instance`, which a copied disk has
-        as well; the command shows it only where the Agent itself runs.
+        A command beside the running Agent shows the hash of that Agent's `instance`, which a copied
+        disk has as well; the command shows it only where the Agent itself runs.
         """
-        now, node_id = self._clock.now(), peer.node_id
-        standing = await self._store.read(lambda tx: sessions.look(tx, node_id=node_id, now=now))
-        if standing is None or standing.state is states.State.REMOVED:
-            raise refusals.removed(node_id)
-        running = None if standing.session is None else standing.session.instance
-        if peer.hello is not None and peer.hello.instance == running:
+        node_id = peer.node_id
+        standing = await self._look(node_id)
+        if _is_of_running(peer, standing=standing):
             return
         presence = await self._opener.presence(standing)
         runs = presence is not elsewhere.Presence.SILENT
@@ -183,6 +189,31 @@ class Questions:
                 "Agent there first (systemctl stop enlist-agent), or remove the node on the "
                 f"Platform: enlist nodes remove {node_id}"
             )
+
+    async def _require_no_other_session(self, peer: peers.Peer) -> None:
+        """Raises `Refusal` while the node has a session that answers, held by another machine."""
+        standing = await self._look(peer.node_id)
+        if _is_of_running(peer, standing=standing):
+            return
+        if await self._opener.presence(standing) is not elsewhere.Presence.SILENT:
+            where = standing.session and standing.session.address
+            raise refusals.not_now(
+                f"The Agent of {peer.node_id} runs, at {where}. Only that machine may renew."
+            )
+
+    async def _look(self, node_id: ids.NodeId) -> sessions.Standing:
+        now = self._clock.now()
+        standing = await self._store.read(lambda tx: sessions.look(tx, node_id=node_id, now=now))
+        if standing is None or standing.state is states.State.REMOVED:
+            raise refusals.removed(node_id)
+        return standing
+
+
+def _is_of_running(peer: peers.Peer, *, standing: sessions.Standing) -> bool:
+    """Whether an errand shows the node's running Agent, as its machine alone does of itself."""
+    if peer.hello is None or standing.session is None:
+        return False
+    return peer.hello.instance == session.shown_instance(standing.session.instance)
 
 
 def _key_of(peer: peers.Peer) -> certificates.MachineKey:

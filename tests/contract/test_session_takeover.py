@@ -135,6 +135,92 @@ async def test_a_node_that_claims_a_later_epoch_is_told_of_once_an_hour_as_its_c
     assert len([one for one in caplog.records if "restored elsewhere" in one.message]) == 2
 
 
+async def test_what_a_disk_holds_of_the_running_agent_replaces_no_session(
+    engine: gateways.Engine,
+) -> None:
+    identity = await engine.join("web-1")
+    original = await engine.open(identity)
+    shown = session.shown_instance(original.instance)
+    clone = engine.agent(identity.copy(), instance=shown, address="198.51.100.4").connect()
+    assert (await gateways.refusal(clone.greet())).code == "generation-conflict"
+    assert original.link.ended is None
+
+
+async def test_a_command_beside_the_running_agent_shows_the_hash_and_may_renew_and_leave(
+    engine: gateways.Engine,
+) -> None:
+    identity = await engine.join("web-1")
+    original = await engine.open(identity)
+    shown = session.shown_instance(original.instance)
+    command = await engine.agent(identity, instance=shown).errand()
+    await command.renew()
+    assert original.link.ended is None
+    await command.ask(session.Ask.LEAVE)
+    assert (await engine.state("web-1"))[0] == "removed"
+
+
+async def test_an_errand_that_shows_the_instance_itself_is_no_command_of_that_machine(
+    engine: gateways.Engine,
+) -> None:
+    identity = await engine.join("web-1")
+    original = await engine.open(identity)
+    command = await engine.agent(identity, instance=original.instance).errand()
+    assert (await gateways.refusal(command.ask(session.Ask.LEAVE))).code == "not-now"
+
+
+async def test_a_clone_does_not_renew_while_the_original_runs(engine: gateways.Engine) -> None:
+    identity = await engine.join("web-1")
+    original = await engine.open(identity)
+    clone = await engine.agent(identity.copy(), address="198.51.100.4").errand()
+    refused = await gateways.refusal(clone.renew())
+    assert refused.code == "not-now"
+    assert "192.0.2.10" in refused.detail
+    assert (await engine.node("web-1")).certificate_pem == identity.certificate_pem
+    original.link.close(reason="agent-stops")
+    await engine.turn()
+    command = await engine.agent(identity).errand()
+    await command.renew()
+
+
+async def test_results_of_orders_are_taken_so_often_a_minute_of_one_node(
+    engine: gateways.Engine,
+) -> None:
+    taken: list[bytes] = []
+
+    async def take(_node_id: ids.NodeId, body: bytes) -> bytes:
+        taken.append(body)
+        return b""
+
+    engine.gate.further = {session.Ask.RESULT: take}
+    agent = await engine.open(await engine.join("web-1"))
+    other = await engine.open(await engine.join("web-2"))
+    for _ in range(300):
+        await agent.ask(session.Ask.RESULT)
+    assert (await gateways.refusal(agent.ask(session.Ask.RESULT))).code == "not-now"
+    assert len(taken) == 300
+    await other.ask(session.Ask.RESULT)
+    engine.clock.advance(60)
+    await agent.ask(session.Ask.RESULT)
+
+
+async def test_a_session_without_a_heartbeat_for_three_intervals_ends_whatever_else_it_sends(
+    engine: gateways.Engine,
+) -> None:
+    mute = await engine.open(await engine.join("web-1"))
+    beating = await engine.open(await engine.join("web-2"))
+    for _ in range(4):
+        engine.clock.advance(22)
+        await mute.ask(session.Ask.TRUST)
+        await beating.beat()
+        await engine.turn()
+        assert mute.link.ended is None
+    engine.clock.advance(2)
+    await mute.ask(session.Ask.TRUST)
+    await engine.turn()
+    assert (await gateways.ended(mute.link)).reason == "silent"
+    assert beating.link.ended is None
+
+
 async def test_a_node_that_opens_session_upon_session_writes_so_many_a_minute(
     engine: gateways.Engine,
 ) -> None:

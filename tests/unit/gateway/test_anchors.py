@@ -1,10 +1,13 @@
 """Which certificates a name finds, and nobody else's, however many nodes there are."""
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
 
 from platform_server.enrollment import certificate
 from platform_server.gateway import anchors, generation
+from platform_server.store import contract
 from tests.support import domain
 from wire_protocol import ids, pins
 
@@ -74,6 +77,40 @@ def test_what_replaces_a_node_leaves_nothing_of_the_former() -> None:
     assert known.of_server_name(_name(first[1])) == ()
     assert _nodes(known.of_server_name(_name(second[1]))) == ["web-1"]
     assert len(known) == 1
+
+
+class _FaultyStore:
+    """Gives pages of events, and fails at one read."""
+
+    def __init__(self, *, fails_at: int) -> None:
+        self._reads = 0
+        self._fails_at = fails_at
+
+    async def read(self, work: Callable[[object], Awaitable[object]]) -> object:
+        self._reads += 1
+        if self._reads == self._fails_at:
+            raise contract.StoreAway("The store is away.")
+        return await work(self)
+
+    async def fetch_all(self, sql: str, *values: object) -> list[dict[str, object]]:
+        if "FROM events" not in sql:
+            return []
+        after, most = values
+        assert isinstance(after, int)
+        assert isinstance(most, int)
+        return [
+            {"seq": seq, "kind": "node.removed", "subject": f"web-{seq % 3}"}
+            for seq in range(after + 1, min(after + most, 700) + 1)
+        ]
+
+
+async def test_whose_key_may_count_no_more_is_told_though_the_store_fails_on_the_way() -> None:
+    known = anchors.Anchors(_FaultyStore(fails_at=5))  # type: ignore[arg-type]
+    with pytest.raises(contract.StoreError):
+        await known.follow()
+    assert known._seen == 500, "the first page was read"
+    assert sorted(await known.follow()) == ["web-0", "web-1", "web-2"]
+    assert await known.follow() == []
 
 
 def test_a_thousand_nodes_are_a_thousand_entries_and_each_name_finds_one() -> None:
