@@ -5,9 +5,11 @@ import contextlib
 import random
 import socket
 import ssl
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from runtime_kit.mux import connection, frames, link, tls_server
 from tests.support import certificates, link_gate, waits
@@ -160,3 +162,47 @@ async def test_who_reads_nothing_is_cut_off_and_costs_little(tmp_path: Path) -> 
         ended = await theirs.wait_closed()
         assert "does not read" in ended.reason
         await waits.until(lambda: at.acceptor.links == [])
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_client_that_asks_for_ever_and_never_reads_is_ended_over_tls_as_well(
+    tmp_path: Path, run: Callable[[Coroutine[None, None, None]], None]
+) -> None:
+    node = certificates.issue(names=("node",))
+    held = 0
+
+    def now(own: link.Link, _method: str, _body: bytes) -> bytes:
+        nonlocal held
+        held = max(held, own._core.unsent)
+        return b"x" * connection.SMALL_BYTES
+
+    async def ask_for_ever(at: link_gate.Gate) -> None:
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1",
+            at.port,
+            ssl=at.context(node),
+            server_hostname=link_gate.NAME,
+            limit=1_024,  # what is read ahead
+        )
+        await waits.until(lambda: bool(at.opened))
+        theirs = at.opened[0][0]
+        theirs.answer_now = now
+        with contextlib.suppress(ConnectionError):
+            for number in range(100_000):
+                opening = frames.frame(frames.Kind.OPEN, stream=2 * number + 1, payload=b"beat")
+                writer.write(opening + frames.whole_body(b"{}", stream=2 * number + 1))
+                if theirs.ended is not None:
+                    break
+                await asyncio.sleep(0)
+        assert theirs.ended is not None
+        assert "does not read" in theirs.ended.reason
+        assert 0 < held <= connection.Limits().unsent_bytes
+        writer.transport.abort()
+        await waits.pace()
+
+    async def main() -> None:
+        async with link_gate.gate(tmp_path) as at:
+            at.known[link_gate.NAME] = [node.der]
+            await ask_for_ever(at)
+
+    run(main())
