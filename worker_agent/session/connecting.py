@@ -1,6 +1,7 @@
 """One try to open the session: every address, and every key with which this machine may be known.
 
-The files are read anew at each try, since other commands write them. The present certificate is
+The files are read anew for each address, since other commands write them, and so does a session
+whose confirmation was not answered. The present certificate is
 shown first; only where the gateway does not know it, the next one and then the former ones (a
 renewal whose end was lost, a Platform put back from a backup). What comes of a try is a link that
 is open, or a failure with what to do about it.
@@ -89,6 +90,21 @@ class Known:
     proofs: tuple[replacing.Candidate, ...]
 
 
+@dataclasses.dataclass(slots=True)
+class _Doubt:
+    """Whether something that happened in this try may explain a generation conflict by itself.
+
+    A confirmation without an answer may still be under way, and an engine that does not know a
+    certificate has not heard the news: the next try tells. Stopping for good needs more than that.
+    """
+
+    is_there: bool = False
+
+    def arises(self) -> None:
+        """It is there from now on."""
+        self.is_there = True
+
+
 class Connecting:
     """Makes tries; remembers which address worked last."""
 
@@ -141,9 +157,12 @@ class Connecting:
         self._around.chance.shuffle(urls)
         urls.sort(key=lambda url: url != self._last_good)
         faults: list[NotOpened] = []
-        for url in urls:
+        doubt = _Doubt()
+        for number, url in enumerate(urls):
             try:
-                opened = await self._at(url, known=known, purpose=purpose)
+                if number > 0:
+                    known = self._known(purpose, by=by)
+                opened = await self._at(url, known=known, purpose=purpose, doubt=doubt)
             except NotOpened as not_opened_here:
                 faults.append(not_opened_here)
             else:
@@ -173,7 +192,9 @@ class Connecting:
             raise NotOpened(f"There is no {by} certificate.", obstacle=Obstacle.STANDING)
         return dataclasses.replace(known, proofs=proofs)
 
-    async def _at(self, url: str, *, known: Known, purpose: session.Purpose) -> Opened:
+    async def _at(
+        self, url: str, *, known: Known, purpose: session.Purpose, doubt: _Doubt
+    ) -> Opened:
         """One address, with each proof until the gateway knows one."""
         refused: NotOpened | None = None
         for proof in known.proofs:
@@ -184,7 +205,7 @@ class Connecting:
             except network.NetworkFailure as error:
                 raise not_opened(error) from error
             try:
-                welcome = await self._open(link, known=known, purpose=purpose)
+                welcome = await self._open(link, known=known, purpose=purpose, doubt=doubt)
             except failures.NeedsOperator as failure:
                 if refused is None or proof.name != "former":
                     raise
@@ -192,6 +213,7 @@ class Connecting:
                 # in a moment: it was refused where the news had not come yet.
                 raise refused from failure
             except links.ClientRefused as error:
+                doubt.arises()
                 refused = refused or NotOpened(
                     f"{url} does not know this machine's certificate ({error.reason}). Is the node "
                     "still there? See on the Platform: enlist nodes show "
@@ -209,18 +231,26 @@ class Connecting:
         raise refused or AssertionError("a joined machine has a certificate to show")
 
     async def _open(
-        self, link: links.Link, *, known: Known, purpose: session.Purpose
+        self, link: links.Link, *, known: Known, purpose: session.Purpose, doubt: _Doubt
     ) -> session.Welcome:
         try:
             if purpose is session.Purpose.ERRAND:
                 return await opening.greet(link, who=known.who, purpose=purpose)
             return await opening.open_session(
-                link, who=known.who, where=self._where, clock=self._around.clock
+                link,
+                who=known.who,
+                where=self._where,
+                clock=self._around.clock,
+                confirming=doubt.arises,
             )
         except links.ClientRefused:
             raise
         except links.Refused as error:
             link.close(reason="refused")
+            if error.code == session.Refusal.GENERATION_CONFLICT and doubt.is_there:
+                raise NotOpened(
+                    f"The Platform refused the session: {error}", obstacle=Obstacle.PASSING
+                ) from error
             raise self.of_refusal(error) from error
         except network.NetworkFailure as error:
             ended = link.ended

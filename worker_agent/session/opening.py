@@ -6,6 +6,7 @@ has given out itself.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
@@ -63,12 +64,18 @@ async def greet(link: links.Link, *, who: Self, purpose: session.Purpose) -> ses
 
 
 async def open_session(
-    link: links.Link, *, who: Self, where: paths.Paths, clock: clock_kit.Clock
+    link: links.Link,
+    *,
+    who: Self,
+    where: paths.Paths,
+    clock: clock_kit.Clock,
+    confirming: Callable[[], None],
 ) -> session.Welcome:
     """Greets, stores the generation and confirms it; then the link carries work.
 
-    Raises what `Link.ask` raises, `strict_json.Malformed`, and `Temporary` where the generation
-    cannot be stored: then nothing is confirmed.
+    `confirming` is called before confirm is sent: from there on the Platform may have taken it,
+    whatever is answered. Raises what `Link.ask` raises, `strict_json.Malformed`, and `Temporary`
+    where the generation cannot be stored: then nothing is confirmed.
     """
     welcome = await greet(link, who=who, purpose=session.Purpose.SESSION)
     crash_points.reach(WELCOMED)
@@ -79,6 +86,7 @@ async def open_session(
         )
     await store_generation(where, generation=welcome.generation, clock=clock)
     crash_points.reach(STORED)
+    confirming()
     await link.ask(
         session.Ask.CONFIRM,
         session.Confirm(generation=welcome.generation).to_bytes(),
