@@ -61,12 +61,13 @@ async def test_whoever_has_the_key_cannot_fill_the_store_from_many_addresses(
     engine: gateways.Engine,
 ) -> None:
     identity = await engine.join("web-1")
-    await engine.open(identity)
+    original = await engine.open(identity)
     copy = identity.copy()
     for number in range(60):
         clone = engine.agent(copy, address=f"198.51.100.{number}").connect()
         await gateways.refusal(clone.greet())
         engine.clock.advance(11)
+        await original.beat()
         await engine.turn()
     most = conflicts.MOST_ADDRESSES + 1
     assert await engine.domain.count("identity_conflicts") == most
