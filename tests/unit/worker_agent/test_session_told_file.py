@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from runtime_kit import clock as clock_kit
-from wire_protocol import times
+from wire_protocol import session, times
 from worker_agent.session import told
 from worker_agent.settings import paths
 
@@ -37,6 +37,16 @@ def test_what_was_told_is_read_with_the_heartbeats_time(
     assert (said.state, said.gateway) == ("open", "platform:8445")
     assert said.last_heartbeat_at is not None
     assert times.from_rfc3339(said.last_heartbeat_at) == times.from_rfc3339("2026-06-01T12:00:30Z")
+
+
+@pytest.mark.usefixtures("teller")
+def test_of_the_running_agents_instance_only_a_hash_is_on_the_disk(where: paths.Paths) -> None:
+    content = where.session.read_text()
+    assert "ab" * 16 not in content
+    said = told.read(where.session)
+    assert said is not None
+    assert said.instance_sha256 == session.shown_instance("ab" * 16)
+    assert said.instance_sha256 in content
 
 
 @pytest.mark.usefixtures("teller")
