@@ -153,7 +153,8 @@ def test_a_busy_port_of_the_gateway_names_the_option_though_nobody_typed_it(
         with contextlib.suppress(OSError):  # somebody else has it, which serves as well
             stack.enter_context(socket.create_server((LOOPBACK, 8445)))
         said = _refused(tmp_path / "p", "--enrollment-port", str(machine.free_port()))
-    assert f"another process listens on {LOOPBACK}:8445" in said
+    assert "another process listens on " in said
+    assert ":8445" in said
     assert "--gateway-port PORT" in said
     assert "off" in said
     assert not (tmp_path / "p" / "master.key").exists()
