@@ -21,7 +21,11 @@ LOOPBACK = "127.0.0.1"
 def _refused(data_dir: pathlib.Path, *arguments: str) -> str:
     """A start that fails as wrong use; what it said."""
     done = subprocess.run(
-        [*real_platform.ENLIST, "serve", "-o", "json", "--data-dir", str(data_dir), *arguments],
+        [
+            *(*real_platform.ENLIST, "serve", "-o", "json", "--data-dir", str(data_dir)),
+            *(() if "--listen" in arguments else ("--listen", f"{LOOPBACK}:0")),
+            *arguments,
+        ],
         capture_output=True,
         text=True,
         timeout=30,

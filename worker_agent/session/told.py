@@ -77,6 +77,8 @@ class Teller:
             with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
                 file.write(json.dumps(content, indent=2).encode())
             aside.rename(self._path)
+            if not self._joined.exists():  # it has left since: its command removes that file first
+                self._path.unlink(missing_ok=True)
 
     def heard(self) -> None:
         """The Platform has answered a heartbeat."""
