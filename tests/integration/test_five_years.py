@@ -187,7 +187,7 @@ async def _judge(world: simulated.World) -> None:
         key_changes=sum(len(one.keys_seen) - 1 for one in machines),
         statements=await platform.value("SELECT max(serial) AS value FROM trust_statements"),
     )
-    assert told.renewals > 4 * YEARS * MACHINES
+    assert told.renewals > 2 * YEARS * MACHINES  # those seen by chance; six a year happen
     assert told.key_changes > 0
     print(told)  # noqa: T201 - the figures of the run, shown with -s
 
