@@ -59,12 +59,7 @@ class Keeper:
     async def ask(self) -> None:
         """Asks now, over the enrollment listener; raises a `Failure`, and what is held stays."""
         try:
-            done = await refresh.refresh(
-                self._where,
-                clock=self._clock,
-                warn=lambda text: logs.warning(LOGGER, text),
-                environment=self._environment,
-            )
+            done = await self._refreshed()
         except failures.Failure as failure:
             logs.warning(
                 LOGGER, "The trust set was not refreshed, the held one stays", reason=str(failure)
@@ -108,12 +103,7 @@ class Keeper:
     async def _once(self) -> float:
         """One refresh; returns how long to wait until the next."""
         try:
-            done = await refresh.refresh(
-                self._where,
-                clock=self._clock,
-                warn=lambda text: logs.warning(LOGGER, text),
-                environment=self._environment,
-            )
+            done = await self._refreshed()
         except failures.Failure as failure:
             return self._not_refreshed(reason=str(failure))
         # Whoever answers at that address is not to end the Agent by something nobody foresaw.
@@ -122,6 +112,14 @@ class Keeper:
             return self._not_refreshed(reason="a fault of ours, told above")
         self._took(done)
         return self._rhythm.wait_after_success(self._clock.now())
+
+    async def _refreshed(self) -> refresh.Refreshed:
+        return await refresh.refresh(
+            self._where,
+            clock=self._clock,
+            warn=lambda text: logs.warning(LOGGER, text),
+            environment=self._environment,
+        )
 
     def _took(self, done: refresh.Refreshed) -> None:
         self._stamp = _stamp(self._where)

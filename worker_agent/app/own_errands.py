@@ -8,18 +8,14 @@ Platform can tell the command from one on a copy of this machine.
 import contextlib
 import dataclasses
 import os
-import random
-import secrets
 import shutil
 from collections.abc import Mapping
 
 from runtime_kit import clock as clock_kit
-from wire_protocol import heartbeats, ids, times
-from wire_protocol import trust as verdicts
-from worker_agent.door import gateway
+from wire_protocol import ids, times
 from worker_agent.identity import lock, own
 from worker_agent.mesh import keeper as mesh_keeper
-from worker_agent.session import connecting, errands, outside, told
+from worker_agent.session import beside, connecting, errands, outside
 from worker_agent.settings import failures, paths
 from worker_agent.trust import refresh
 
@@ -88,23 +84,6 @@ class Left:
         )
 
 
-class _Held:
-    """The trust set on the disk, for a command, which asks for no other."""
-
-    def __init__(self, held: verdicts.Held) -> None:
-        self._held = held
-
-    @property
-    def held(self) -> verdicts.Held:
-        return self._held
-
-    async def take(self, answer: bytes, *, source: str) -> None:
-        raise NotImplementedError
-
-    async def ask(self) -> None:
-        raise NotImplementedError
-
-
 def around(
     where: paths.Paths,
     *,
@@ -113,17 +92,7 @@ def around(
 ) -> outside.Outside:
     """What a command's errand needs; raises `NeedsOperator` on a machine that has not joined."""
     _, held = refresh.load(where)
-    return outside.Outside(
-        clock=clock,
-        chance=random.SystemRandom(),
-        instance=_instance(where),
-        connect=gateway.Gateway(clock=clock, environment=environment).connect,
-        trust=_Held(held),
-        work=outside.NoWork(),
-        teller=outside.Untold(),
-        health=_no_health,
-        heartbeat=_no_heartbeat,
-    )
+    return beside.around(where, held=held, clock=clock, environment=environment)
 
 
 async def renew(where: paths.Paths, *, using: outside.Outside, new_key: bool) -> Renewed:
@@ -179,17 +148,3 @@ def _forget(where: paths.Paths) -> None:
             f"({error.strerror}).",
             hint=f"Delete it: rm -r {where.folder}",
         ) from error
-
-
-def _instance(where: paths.Paths) -> str:
-    """What shows this machine's own running Agent; anything else where none runs."""
-    said = told.read(where.session) if lock.is_held(where.agent_lock) else None
-    return (said.instance_sha256 if said is not None else None) or secrets.token_hex(16)
-
-
-def _no_health() -> bytes:
-    raise NotImplementedError
-
-
-def _no_heartbeat() -> heartbeats.Heartbeat:
-    raise NotImplementedError

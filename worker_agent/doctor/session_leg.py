@@ -5,17 +5,12 @@ machine's certificate and one hello, which asks for nothing, stores nothing and 
 names the running Agent's instance, so that it is not taken for a copy of this machine.
 """
 
-import random
-import secrets
-
 from runtime_kit.mux import link as links
-from wire_protocol import findings, heartbeats, problems
-from wire_protocol import trust as verdicts
+from wire_protocol import findings, problems
 from worker_agent.doctor import legs
 from worker_agent.doctor import seen as seen_kit
-from worker_agent.door import gateway
 from worker_agent.identity import lock
-from worker_agent.session import connecting, outside, told
+from worker_agent.session import beside, connecting, told
 from worker_agent.settings import agent_file, failures
 
 _KINDS = {kind.value: kind for kind in problems.Kind}
@@ -74,9 +69,8 @@ async def admission(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findin
     held = seen.held
     if held is None:
         return (findings.skipped(name, "Not before the join."),)
-    trying = connecting.Connecting(
-        seen.where, around=_around(seen, held=held, around=around), answer=_refuse
-    )
+    using = beside.around(seen.where, held=held, clock=around.clock, environment=around.environment)
+    trying = connecting.Connecting(seen.where, around=using, answer=_refuse)
     try:
         opened = await trying.open_errand()
     except connecting.NotOpened as fault:
@@ -110,49 +104,6 @@ async def admission(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findin
             ),
         )
     return (findings.ok(name, "The Platform knows this machine and lets it in.", facts=facts),)
-
-
-class _Held:
-    """The trust set on the disk; nothing is asked for or taken."""
-
-    def __init__(self, held: verdicts.Held) -> None:
-        self._held = held
-
-    @property
-    def held(self) -> verdicts.Held:
-        """The set."""
-        return self._held
-
-    async def take(self, answer: bytes, *, source: str) -> None:
-        """Never called: an errand brings no news."""
-        raise NotImplementedError
-
-    async def ask(self) -> None:
-        """Never called."""
-        raise NotImplementedError
-
-
-def _around(seen: seen_kit.Seen, *, held: verdicts.Held, around: legs.Around) -> outside.Outside:
-    said = told.read(seen.where.session) if lock.is_held(seen.where.agent_lock) else None
-    return outside.Outside(
-        clock=around.clock,
-        chance=random.SystemRandom(),
-        instance=(said.instance_sha256 if said else None) or secrets.token_hex(16),
-        connect=gateway.Gateway(clock=around.clock, environment=around.environment).connect,
-        trust=_Held(held),
-        work=outside.NoWork(),
-        teller=outside.Untold(),
-        health=_no_health,
-        heartbeat=_no_heartbeat,
-    )
-
-
-def _no_health() -> bytes:
-    raise NotImplementedError
-
-
-def _no_heartbeat() -> heartbeats.Heartbeat:
-    raise NotImplementedError
 
 
 async def _refuse(_link: links.Link, _method: str, _body: bytes) -> bytes:
