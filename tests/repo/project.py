@@ -16,8 +16,10 @@ PACKAGES = (
     "worker_agent",
     "enlist",
     "operator_cli",
+    "installer",
+    "root_helper",
 )
-_LEFT_OUT = (".git", ".venv", ".enlist", ".mypy_cache", ".ruff_cache", ".hypothesis", "build")
+_LEFT_OUT = (".git", ".venv", ".enlist", ".cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "build")
 
 
 @functools.cache
