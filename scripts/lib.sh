@@ -9,6 +9,9 @@ shopt -s inherit_errexit
 # The same in every locale and under every umask of the caller.
 export LC_ALL=C.UTF-8
 umask 022
+# Where the caller forbids Python to keep what it compiled, every process started here, and the tests
+# start thousands, would compile the project anew: two seconds of CPU for each engine.
+unset PYTHONDONTWRITEBYTECODE
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 VENV=$ROOT/.venv
