@@ -27,6 +27,8 @@ class Kind(enum.StrEnum):
 
     REFRESH_TRUST = "refresh-trust"  # ask for the trust set now
     RENEW = "renew"  # renew the node's certificate now
+    UPDATE = "update"  # run another release from now on; see `updates` for its content
+    ROLL_BACK = "roll-back"  # run the release before the present one again
 
 
 class Refused(Exception):
