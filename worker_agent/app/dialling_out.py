@@ -12,7 +12,7 @@ async def run(parts: parts_kit.Parts) -> None:
     """Holds the session until told to stop; raises `NeedsOperator` where only a person can help."""
     session = client.Client(parts.where, around=parts.around)
     parts.carrying.renew = lambda new_key: session.renew(new_key=new_key)
-    stop, ended = parts_kit.stop_signal(), _Ended()
+    stop, ended = parts_kit.stop_signal(parts), _Ended()
     parts_kit.tell_ready(parts, port=None)
     try:
         await supervise.run(

@@ -38,7 +38,7 @@ async def run(parts: parts_kit.Parts) -> None:
     parts.carrying.renew = lambda new_key: errands_of_it.renew(new_key=new_key)
     knocks = Knocks(parts.keeping, clock=parts.around.clock)
     parts.mesh.session_opened(functools.partial(errands.ask, parts.where, around=parts.around))
-    stop = parts_kit.stop_signal()
+    stop = parts_kit.stop_signal(parts)
     async with _port_open(number, door=door, knocks=knocks, trusted=parts.trusted):
         parts_kit.tell_ready(parts, port=number)
         if not parts.trusted.key_ids():

@@ -6,9 +6,10 @@ import logging
 import random
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from runtime_kit import clock as clock_kit
+from runtime_kit import service_manager
 from wire_protocol import product
 from wire_protocol import trust as verdicts
 from worker_agent.app import anchors, carrying, health, keeper, logs, work_and_mesh
@@ -45,6 +46,7 @@ class Parts:
     work: work.Work
     around: outside.Outside
     mesh: mesh_keeper.Keeper
+    manager: service_manager.Manager
 
 
 def load(where: paths.Paths) -> Joined:
@@ -124,11 +126,15 @@ def build(
         work=working,
         around=around,
         mesh=mesh,
+        manager=_manager(environment),
     )
 
 
 def tell_ready(parts: Parts, *, port: int | None) -> None:
-    """The Agent does its work from now on."""
+    """The Agent does its work from now on: its port is held, or it dials and goes on dialling.
+
+    Not that the Platform was reached: one that is away is no failed start of this machine's.
+    """
     logs.info(
         LOGGER,
         "Agent ready",
@@ -139,12 +145,35 @@ def tell_ready(parts: Parts, *, port: int | None) -> None:
         pin=parts.joined.identity.pin,
         trust_keys=list(parts.trusted.key_ids()),
     )
+    status = "Dials out to the Platform" if port is None else f"Listens on port {port}"
+    node_id = parts.joined.agent.node_id
+    _tell_manager(lambda: parts.manager.ready(f"{status} as node {node_id}"))
 
 
-def stop_signal() -> asyncio.Event:
-    """Set by SIGTERM or SIGINT from now on."""
+def stop_signal(parts: Parts) -> asyncio.Event:
+    """Set by SIGTERM or SIGINT from now on; the service manager hears of it."""
     stop = asyncio.Event()
+
+    def begin() -> None:
+        stop.set()
+        _tell_manager(parts.manager.stopping)
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, begin)
     return stop
+
+
+def _manager(environment: Mapping[str, str]) -> service_manager.Manager:
+    try:
+        return service_manager.of(environment)
+    except service_manager.BadSurroundings as error:
+        raise failures.Misuse(str(error)) from error
+
+
+def _tell_manager(tell: Callable[[], None]) -> None:
+    """A manager that does not hear changes nothing about the work; it acts by its own time-outs."""
+    try:
+        tell()
+    except OSError as error:
+        logs.warning(LOGGER, "The service manager was not told", reason=error.strerror)
