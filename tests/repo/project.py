@@ -19,7 +19,8 @@ PACKAGES = (
     "installer",
     "root_helper",
 )
-_LEFT_OUT = (".git", ".venv", ".enlist", ".cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "build")
+_LEFT_OUT = (".git", ".venv", ".enlist", ".cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
+_LEFT_OUT_AT_THE_ROOT = ("build", "dist")
 
 
 @functools.cache
@@ -41,6 +42,7 @@ def files() -> tuple[str, ...]:
             for path in ROOT.rglob("*")
             if path.is_file()
             and not any(part.startswith(_LEFT_OUT) for part in path.relative_to(ROOT).parts)
+            and path.relative_to(ROOT).parts[0] not in _LEFT_OUT_AT_THE_ROOT
             and "__pycache__" not in path.parts
             and not any(part.endswith(".egg-info") for part in path.parts)
         ]
