@@ -9,7 +9,8 @@ import pytest
 
 from tests.support import machine, mesh_hosts, mesh_nodes, operators, real_platform, routed_hosts
 
-pytestmark = pytest.mark.timeout(300)  # several real programs on a machine that may be busy
+# Several real programs on a machine that may be busy; one at a time, as in mesh_hosts.
+pytestmark = [pytest.mark.timeout(300), mesh_hosts.ONE_AT_A_TIME]
 
 
 @pytest.fixture

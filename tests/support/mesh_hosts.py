@@ -20,6 +20,10 @@ import pytest
 from runtime_kit.wireguard import programs
 
 HUB_NAME = "p.enlist.test"
+
+ONE_AT_A_TIME = pytest.mark.xdist_group("wireguard")
+"""wireguard-go's control sockets share one folder, whatever the namespace."""
+
 _HEAR_SECONDS = 3
 _TRIES = 12
 
