@@ -17,6 +17,10 @@ import pytest
 PLATFORM_NAME = "p.enlist.test"
 PLATFORM_IPV4, PLATFORM_IPV6 = "10.97.0.1", "fd97::1"
 MACHINE_IPV4, MACHINE_IPV6 = "10.97.0.2", "fd97::2"
+SECOND = {  # a further address of each family, where a test gives a host two of each
+    "platform": ("10.97.1.1", "fd97:1::1"),
+    "machine": ("10.97.1.2", "fd97:1::2"),
+}
 NOBODYS_MAC = "02:00:00:00:97:99"
 
 
@@ -36,6 +40,18 @@ class Hosts:
     def in_machine(self) -> tuple[str, ...]:
         """What to put before a command to run it on the machine."""
         return ("ip", "netns", "exec", self.machine)
+
+    def give_second_addresses(self) -> None:
+        """From now on both hosts have two addresses of each family, and a route to anywhere."""
+        for host, inside, gateways in (
+            ("platform", self.in_platform, (MACHINE_IPV4, MACHINE_IPV6)),
+            ("machine", self.in_machine, (PLATFORM_IPV4, PLATFORM_IPV6)),
+        ):
+            ipv4, ipv6 = SECOND[host]
+            _run(*inside, "ip", "addr", "add", f"{ipv4}/24", "dev", "cable")
+            _run(*inside, "ip", "addr", "add", f"{ipv6}/64", "dev", "cable", "nodad")
+            for gateway in gateways:
+                _run(*inside, "ip", "route", "add", "default", "via", gateway, "dev", "cable")
 
     def lose_everything_sent_by_ipv6(self) -> None:
         """From now on the machine's IPv6 packets go to nobody, and no error comes back."""
