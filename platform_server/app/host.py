@@ -270,6 +270,7 @@ class Host:
         arguments = [
             "platform_server.listener",
             *(word for fd in descriptors for word in ("--fd", str(fd))),
+            *("--child-of", str(os.getpid())),
             *("--tls-file", str(run / "listener" / "tls.pem")),
             *("--engine-socket", str(run / binding.ENROLL_SOCKET)),
             *("--max-body-bytes", str(group.body_bytes)),

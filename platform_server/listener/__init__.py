@@ -7,5 +7,5 @@ processes may share the port by sharing the socket.
 
     python -m platform_server.listener --fd N --tls-file FILE --engine-socket PATH …
 
-It imports no other part of the Platform, so that a fault in one cannot be reached from here.
+Of the Platform it imports `edge` alone, so that a fault elsewhere cannot be reached from here.
 """

@@ -1,13 +1,17 @@
-"""The command line of the listener process; the host process is the only one to type it.
+"""The command line of the listener process; the host and its unit are the only ones to type it.
 
 Exit codes: 0 told to stop, 1 could not start.
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
-from platform_server.listener import forwarded, notes, process
+from platform_server.edge import arguments as edge_arguments
+from platform_server.edge import notes
+from platform_server.edge import process as edge_process
+from platform_server.listener import forwarded, process
 from runtime_kit.http1 import limits
 
 _STANDARD = limits.Limits()
@@ -15,31 +19,24 @@ _STANDARD = limits.Limits()
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m platform_server.listener")
+    edge_arguments.add_to(parser)
     add = parser.add_argument
-    add("--fd", type=int, action="append", required=True, help="a listening socket, inherited")
-    add("--tls-file", type=Path, required=True, help="private key and certificate chain, PEM")
     add("--engine-socket", type=Path, required=True)
     add("--trusted-proxy", action="append", default=[], metavar="CIDR")
     add("--max-body-bytes", type=int, default=_STANDARD.body_bytes)
     add("--max-in-work", type=int, default=_STANDARD.in_work)
-    add("--max-sockets", type=int, default=_STANDARD.sockets)
     add("--engine-wait-s", type=float, default=10.0, help="for an engine that is away")
-    add("--drain-s", type=float, default=5.0, help="for requests in work at SIGTERM")
-    add("--log-level", choices=notes.LEVELS, default="info")
-    add("--log-format", choices=notes.FORMATS, default="auto")
-    add("--start-s", type=float, default=30.0, help="for the TLS file to appear")
     return parser
 
 
 def main(arguments: list[str]) -> int:
     """Serve; return the exit code."""
     given = _parser().parse_args(arguments)
-    notes.configure(level=given.log_level, form=given.log_format)
+    notes.configure(level=given.log_level, form=given.log_format, process="listener")
     try:
         process.run(
             process.Settings(
-                fds=given.fd,
-                tls_file=given.tls_file,
+                life=edge_arguments.settings_of(given, environment=os.environ),
                 engine_socket=given.engine_socket,
                 proxies=forwarded.parse_networks(given.trusted_proxy),
                 limits=limits.Limits(
@@ -50,11 +47,9 @@ def main(arguments: list[str]) -> int:
                     work_s=given.engine_wait_s + 2.0,
                 ),
                 engine_wait_s=given.engine_wait_s,
-                drain_s=given.drain_s,
-                start_s=given.start_s,
             )
         )
-    except (process.CannotStart, ValueError) as error:
+    except (edge_process.CannotStart, ValueError) as error:
         notes.write("Could not start", level="error", reason=str(error))
         return 1
     return 0

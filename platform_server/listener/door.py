@@ -8,7 +8,8 @@ content type and ``retry-after`` come back.
 import secrets
 from collections.abc import Sequence
 
-from platform_server.listener import forwarded, notes
+from platform_server.edge import notes
+from platform_server.listener import forwarded
 from runtime_kit.http1 import messages, pool
 from wire_protocol import problems, product
 

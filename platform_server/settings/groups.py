@@ -6,7 +6,7 @@ paragraph; docs/settings.md is compared with these by a test.
 
 import datetime
 import ipaddress
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 from pydantic import Field
@@ -17,7 +17,9 @@ LOWEST_PORT = 1024
 MAX_SOCKETS = 65_536
 SMALLEST_MESH = 8
 MAX_SESSIONS = 1_000_000
+ENROLLMENT_PORT = 8444
 GATEWAY_PORT = 8445
+BUNDLE_PORT = 8446
 MAX_GATEWAY_ADDRESSES = 16
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -34,10 +36,31 @@ Scope = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 Host = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$")]
 
 
+GroupT = TypeVar("GroupT")
+
+
 class Group(pydantic.BaseModel):
     """A section of the settings file."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def _with_the_units_port(value: Any, *, port: int) -> Any:
+    """A unit listens at the usual port unless another is named; what is misshapen is left alone."""
+    if not isinstance(value, dict) or value.get("port") not in (None, ""):
+        return value
+    unit = pydantic.TypeAdapter(bool)
+    try:
+        is_on = unit.validate_python(value.get("unit", False))
+    except pydantic.ValidationError:
+        return value
+    return {**value, "port": port} if is_on else value
+
+
+def _require_the_units_port(group: GroupT, *, port: int | None, unit: bool) -> GroupT:
+    if unit and port == 0:
+        raise ValueError("port must be the one at which the unit listens, not 0")
+    return group
 
 
 class PlatformGroup(Group):
@@ -160,6 +183,53 @@ class EnrollmentGroup(Group):
     authenticate: Literal["pins", "public-roots"] = "pins"
     """How machines authenticate this Platform. `public-roots` makes join tokens carry no pins,
     only trust key ids: for a Platform whose name is served by other people's TLS."""
+
+    unit: bool = False
+    """Whether the listener is a unit of its own beside this Platform, as the installer sets it up
+    (`enlist-listener.service`). `enlist serve` then neither opens the port nor starts the listener,
+    and takes the socket between the two from the service manager; `port` says where the listener
+    is found, 8444 unless it is set."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _port_of_the_unit(cls, value: Any) -> Any:
+        return _with_the_units_port(value, port=ENROLLMENT_PORT)
+
+    @pydantic.model_validator(mode="after")
+    def _unit_has_a_port(self) -> Self:
+        return _require_the_units_port(self, port=self.port, unit=self.unit)
+
+
+class BundlesGroup(Group):
+    """The bundle server: where machines that have nothing but an address install from."""
+
+    port: Port | None = None
+    """The public port at which installer and bundles are served, usually 8446. Unset, it is off; 0
+    takes any free one. It serves with the enrollment port's key, so it needs that port."""
+
+    release_key_file: Annotated[str, Field(max_length=4096)] | None = None
+    """The public key (PEM, Ed25519) that bundles must be signed with. Unset: the one that this
+    installation came with, `release.pub` beside its releases."""
+
+    most_bytes: Annotated[int, Field(ge=1_048_576, le=1_073_741_824)] = 134_217_728
+    """The largest archive that is taken in."""
+
+    sockets: Annotated[int, Field(ge=16, le=MAX_SOCKETS)] = 256
+    """Open sockets of the bundle server. When full, the oldest without a complete head is closed;
+    where all are downloads, the newcomer is turned away."""
+
+    unit: bool = False
+    """Whether the bundle server is a unit of its own (`enlist-bundles.service`), as `unit` of the
+    enrollment listener; `port` is then 8446 unless it is set."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _port_of_the_unit(cls, value: Any) -> Any:
+        return _with_the_units_port(value, port=BUNDLE_PORT)
+
+    @pydantic.model_validator(mode="after")
+    def _unit_has_a_port(self) -> Self:
+        return _require_the_units_port(self, port=self.port, unit=self.unit)
 
 
 class GatewayGroup(Group):
@@ -348,6 +418,7 @@ class Settings(Group):
     listen: ListenGroup = ListenGroup()
     enrollment: EnrollmentGroup = EnrollmentGroup()
     gateway: GatewayGroup = GatewayGroup()
+    bundles: BundlesGroup = BundlesGroup()
     agents: AgentsGroup = AgentsGroup()
     dispatch: DispatchGroup = DispatchGroup()
     mesh: MeshGroup = MeshGroup()

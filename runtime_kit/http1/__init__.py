@@ -18,6 +18,7 @@ limit and every read a size. The server takes a strict subset of RFC 9112 and re
 no transfer codings, one plain Content-Length, CRLF alone, no folded lines, HTTP/1.1 only, one
 Host. Nothing is guessed, so nobody in front can have guessed otherwise. Targets are handed on
 raw, never normalised.
-Not for: a general web server, uploads, streams, redirects (they are answers like any other).
+An answer too large to hold is sent piece by piece from a ``sending.Source``.
+Not for: a general web server, uploads, endless streams; redirects are answers like any other.
 Known limit: pipelined requests are answered one after the other; upgrades are not spoken.
 """

@@ -32,3 +32,7 @@ class Limits:
     drop_s: float = 1.0
     close_s: float = 1.0
     """How long the other side may take to read the last answer and to say goodbye."""
+    stall_s: float = 20.0
+    """How long a client may take nothing of a body that is sent in pieces."""
+    transfer_s: float = 900.0
+    """How long such a body may take in all."""

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Mapping
 
 from runtime_kit import clock
+from runtime_kit.http1 import sending
 
 NO_HEADERS: Mapping[str, str] = {}
 _REASONS = {status.value: status.phrase for status in http.HTTPStatus}
@@ -54,6 +55,8 @@ class Response:
     status: int
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: bytes = dataclasses.field(default=b"", repr=False)
+    source: sending.Source | None = dataclasses.field(default=None, repr=False)
+    """In place of ``body``: what is too large to hold. Whoever writes the answer closes it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +69,12 @@ class Answer:
 
 
 def encode_response(response: Response, *, close: bool, with_body: bool) -> bytes:
-    """The bytes of an answer."""
+    """The bytes of an answer; of one with a source the head alone."""
     lines = [f"HTTP/1.1 {response.status} {_REASONS.get(response.status, '')}\r\n"]
     lines += [f"{name}: {value}\r\n" for name, value in response.headers.items()]
     if response.status not in _WITHOUT_LENGTH:
-        lines.append(f"content-length: {len(response.body)}\r\n")
+        size = len(response.body) if response.source is None else response.source.size
+        lines.append(f"content-length: {size}\r\n")
     if "date" not in response.headers:
         # RFC 9110, 6.6.1; a machine measures its clock against it.
         lines.append(f"date: {_http_date(clock.SystemClock().now())}\r\n")

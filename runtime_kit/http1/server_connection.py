@@ -1,8 +1,8 @@
 """One connection of the server: from its first byte to its last, phase by phase.
 
-``HEAD → BODY → WORK → HEAD …``, and at the end ``DROP`` (a refused request's body is read and
-thrown away, bounded, so that the refusal gets through) and ``CLOSING``. One timer at a time: each
-phase sets its own.
+``HEAD → BODY → WORK → HEAD …`` (after ``WORK`` comes ``SEND`` where the answer is too large to
+hold), and at the end ``DROP`` (a refused request's body is read and thrown away, bounded, so that
+the refusal gets through) and ``CLOSING``. One timer at a time: each phase sets its own.
 Not for: sockets and handshakes, which are ``server``'s.
 """
 
@@ -11,7 +11,7 @@ import enum
 import ssl
 from typing import Protocol, cast
 
-from runtime_kit.http1 import heads, limits, messages
+from runtime_kit.http1 import heads, limits, messages, sending
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -48,6 +48,7 @@ class _Phase(enum.Enum):
     HEAD = enum.auto()
     BODY = enum.auto()
     WORK = enum.auto()
+    SEND = enum.auto()
     DROP = enum.auto()
     CLOSING = enum.auto()
 
@@ -76,6 +77,7 @@ class Connection(asyncio.Protocol):
         self._clogged = False
         self._to_drop: int | None = None
         self._dropped = 0
+        self._sending: sending.Sending | None = None
 
     @property
     def busy(self) -> bool:
@@ -87,12 +89,12 @@ class Connection(asyncio.Protocol):
     @property
     def complete(self) -> bool:
         """Whether the request has come in whole."""
-        return self._phase is _Phase.WORK
+        return self._phase in (_Phase.WORK, _Phase.SEND)
 
     @property
     def in_work(self) -> bool:
         """Whether a complete request is owed an answer, or its answer is on the way out."""
-        return self._phase in (_Phase.BODY, _Phase.WORK, _Phase.DROP)
+        return self._phase in (_Phase.BODY, _Phase.WORK, _Phase.SEND, _Phase.DROP)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is over."""
@@ -105,6 +107,8 @@ class Connection(asyncio.Protocol):
         """The socket is closed, by whomever."""
         self._phase = _Phase.CLOSING
         self._cancel_timer()
+        if self._sending is not None:
+            self._sending.stop()
         # A request that still waits for a place is nobody's any more; one in work is finished,
         # since what it began must not be torn.
         if self.working is not None and not self.placed:
@@ -129,20 +133,53 @@ class Connection(asyncio.Protocol):
         """The client does not read its answers: it gets no further ones until it does."""
         self._clogged = True
         self._pause()
+        if self._sending is not None:
+            self._sending.pause()
 
     def resume_writing(self) -> None:
         """The client reads again."""
         self._clogged = False
         self._resume()
+        if self._sending is not None:
+            self._sending.resume()
         self._advance()
 
     def answer(self, response: messages.Response) -> None:
         """Write the answer to the request in work, then go on to the next or close."""
         if self._phase is not _Phase.WORK or self._transport is None or self._head is None:
+            if response.source is not None:
+                response.source.close()
             return
         with_body = self._head.method != "HEAD"
         close = not self._keep_alive or self._owner.draining
         self._transport.write(messages.encode_response(response, close=close, with_body=with_body))
+        if response.source is None:
+            self._answer_is_out(close=close)
+        elif not with_body:
+            response.source.close()
+            self._answer_is_out(close=close)
+        else:
+            self._send(response.source, close=close)
+
+    def _send(self, source: sending.Source, *, close: bool) -> None:
+        assert self._transport is not None  # noqa: S101 - `answer` has looked
+
+        def done(whole: bool) -> None:  # noqa: FBT001 - the call's form
+            self._sending = None
+            if whole:
+                self._answer_is_out(close=close)
+            else:
+                self.abort()
+
+        self._phase = _Phase.SEND
+        self._sending = sending.Sending(
+            source, transport=self._transport, limits=self._limits, done=done
+        )
+        if self._clogged:
+            self._sending.pause()
+        self._sending.start()
+
+    def _answer_is_out(self, *, close: bool) -> None:
         self._answered += 1
         self._head = None
         self.placed = False

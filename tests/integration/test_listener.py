@@ -248,12 +248,13 @@ async def test_sighup_is_not_for_the_listener(listener: edge.Listener) -> None:
     assert (await edge.ask_raw(listener, edge.post())).status == 201
 
 
-async def test_the_listener_goes_when_whoever_started_it_is_killed(tmp_path: Path) -> None:
+async def test_a_hosts_listener_goes_when_the_host_is_killed(tmp_path: Path) -> None:
     certificates.issue().write(tmp_path / "tls.pem")
     with edge.bound() as sock:
         script = (
-            "import subprocess,sys\n"
-            "child=subprocess.Popen(sys.argv[2:],pass_fds=[int(sys.argv[1])],stdin=0)\n"
+            "import os,subprocess,sys\n"
+            "own=['--child-of',str(os.getpid())]\n"
+            "child=subprocess.Popen(sys.argv[2:]+own,pass_fds=[int(sys.argv[1])],stdin=0)\n"
             "print(child.pid,flush=True)\n"
             "child.wait()\n"
         )

@@ -4,7 +4,7 @@ import logging
 import pytest
 
 from platform_server.app import logs
-from platform_server.listener import notes
+from platform_server.edge import notes
 
 
 def test_a_note_is_one_line_of_json_with_bounded_fields(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,15 +38,15 @@ def test_the_host_says_which_notes_are_written_and_in_which_form(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     try:
-        notes.configure(level="warning", form="console")
+        notes.configure(level="warning", form="console", process="bundles")
         notes.write("Listening")
         notes.write("Could not start", level="error", reason="a\nb")
     finally:
-        notes.configure(level="info", form="json")
+        notes.configure(level="info", form="json", process="listener")
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "[error    ] Could not start" in said
-    assert "process='listener' reason='a\\nb'" in said
+    assert "process='bundles' reason='a\\nb'" in said
 
 
 def test_a_tally_gives_what_was_counted_once_and_nothing_where_nothing_was() -> None:

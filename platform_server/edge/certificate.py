@@ -1,4 +1,4 @@
-"""The listener's certificate, taken anew from its file as soon as the file changes.
+"""The certificate of a port at the edge, taken anew from its file as soon as the file changes.
 
 Each handshake looks at the file (one ``stat``, in OpenSSL's server-name callback, which is called
 for every client whether it names a server or not), so that all processes on the port serve the

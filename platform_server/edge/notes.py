@@ -1,4 +1,4 @@
-"""What the listener writes to stderr: one line a note, with the fields of the engine's log.
+"""What a process at the edge writes to stderr: one line a note, the engine's fields.
 
 For: what an operator wants to know of this process. Never a token, a body, a header or a key.
 What strangers can trigger is counted and written once a minute at most (``Tally``), so that
@@ -27,6 +27,7 @@ FORMATS: Final = ("auto", "console", "json")
 class _Chosen:
     """What the host asked for; one process, one log."""
 
+    process: str = "listener"
     level: int = LEVELS.index("info")
     console: bool = False
 
@@ -34,8 +35,9 @@ class _Chosen:
 _CHOSEN: Final = _Chosen()
 
 
-def configure(*, level: str, form: str) -> None:
-    """Choose the least serious note that is written, and the form: one each of the above."""
+def configure(*, level: str, form: str, process: str) -> None:
+    """Choose the least serious note that is written, the form, and what this process is called."""
+    _CHOSEN.process = process
     _CHOSEN.level = LEVELS.index(level)
     _CHOSEN.console = form == "console" or (form == "auto" and sys.stderr.isatty())
 
@@ -44,7 +46,7 @@ def write(event: str, *, level: str = "info", **fields: object) -> None:
     """Write one line, if its level is wanted."""
     if LEVELS.index(level) < _CHOSEN.level:
         return
-    told: dict[str, object] = {"process": "listener"}
+    told: dict[str, object] = {"process": _CHOSEN.process}
     for name, value in fields.items():
         plain = isinstance(value, int | float | bool) or value is None
         told[name] = value if plain else str(value)[:_MAX_FIELD]
