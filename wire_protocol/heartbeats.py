@@ -52,6 +52,8 @@ class Heartbeat:
     trust_keys: tuple[ids.KeyId, ...]
     statement: tuple[int, int]
     mesh: MeshState | None = None
+    release: str = ""  # the installed release that runs; empty where none was installed
+    architecture: str = ""  # of the processor, as uname says it
 
     def to_bytes(self) -> bytes:
         """The body as it crosses the wire."""
@@ -66,6 +68,10 @@ class Heartbeat:
             "trust_keys": list(self.trust_keys),
             "statement": list(self.statement),
         }
+        if self.release:
+            content["release"] = self.release
+        if self.architecture:
+            content["architecture"] = self.architecture
         if self.mesh is not None:
             content["mesh"] = {
                 "state": self.mesh.state,
@@ -97,6 +103,8 @@ def parse(raw: bytes) -> Heartbeat:
             ),
             statement=number_of(fields),
             mesh=_mesh(fields),
+            release=_optional(fields, "release", most=80),
+            architecture=_optional(fields, "architecture", most=32),
         )
 
 
@@ -116,6 +124,10 @@ def _whole_numbers(fields: strict_json.Fields, name: str, *, count: int) -> list
     if len(values) != count or any(type(one) is not int or not 0 <= one < 2**53 for one in values):
         raise strict_json.Malformed(f"{name} must be {count} whole numbers.")
     return values
+
+
+def _optional(fields: strict_json.Fields, name: str, *, most: int) -> str:
+    return fields.text(name, most=most) if fields.has(name) else ""
 
 
 def _mesh(fields: strict_json.Fields) -> MeshState | None:

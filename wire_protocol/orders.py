@@ -21,6 +21,12 @@ VERSION = 1
 MAX_BYTES = 65_536
 PATH = "/order"
 
+INTERRUPTED = (
+    "The Agent was stopped while it carried the order out; whether it took effect is not known. "
+    "Look, and give it again if it is still wanted."
+)
+"""What an Agent says of an order that its own end cut short."""
+
 
 class Kind(enum.StrEnum):
     """What can be ordered. An Agent refuses a kind that it does not know, and says so."""

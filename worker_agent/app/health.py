@@ -27,6 +27,7 @@ class Answers:
         self._trusted = trusted
         self._clock = clock
         self._started = clock.monotonic()
+        self._release = facts.release()
 
     def health(self) -> bytes:
         """The answer to the health question."""
@@ -52,4 +53,6 @@ class Answers:
             trust_keys=self._trusted.key_ids(),
             statement=self._trusted.held.statement.number,
             mesh=self._mesh(),
+            release=self._release,
+            architecture=facts.architecture(),
         )

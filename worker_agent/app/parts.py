@@ -12,11 +12,19 @@ from runtime_kit import clock as clock_kit
 from runtime_kit import service_manager
 from wire_protocol import product
 from wire_protocol import trust as verdicts
-from worker_agent.app import anchors, carrying, health, keeper, logs, work_and_mesh
+from worker_agent.app import (
+    anchors,
+    carrying,
+    health,
+    keeper,
+    logs,
+    releasing,
+    work_and_mesh,
+)
 from worker_agent.door import gateway
 from worker_agent.identity import own
 from worker_agent.mesh import keeper as mesh_keeper
-from worker_agent.orders import work
+from worker_agent.orders import archive, root_helper, work
 from worker_agent.session import outside, told
 from worker_agent.settings import agent_file, documents, failures, paths
 from worker_agent.trust import refresh
@@ -101,8 +109,19 @@ def build(
         mesh=lambda: mesh.state,
     )
     doing = carrying.Carrying(keeping)
+    releasing_it = releasing.Releasing(
+        where,
+        using=root_helper.of(environment),
+        around=archive.Around(clock=clock, chance=chance, environment=environment),
+    )
+    releasing_it.tidy()
     working = work.Work(
-        where, node_id=joined.agent.node_id, kinds=doing.kinds(), trusted=keeping, clock=clock
+        where,
+        node_id=joined.agent.node_id,
+        kinds=doing.kinds(),
+        handed_on=releasing_it.kinds(),
+        trusted=keeping,
+        clock=clock,
     )
     instance = secrets.token_hex(16)
     around = outside.Outside(

@@ -20,6 +20,7 @@ from worker_agent.settings import documents
 MOST_WAITING = 64
 MOST_ENDED = 64
 _MOST_CONTENT = 65_536
+_MOST_SIGNED = 4 * 65_536  # an order in base64 with its signatures
 _LONGEST_DETAIL = 1024
 
 
@@ -37,7 +38,10 @@ _ENDED = (Stage.DONE, Stage.FAILED)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One order at hand. `is_told`: the Platform has stored the result."""
+    """One order at hand. `is_told`: the Platform has stored the result.
+
+    `signed` is kept where the order is handed on, since whoever carries it out verifies it again.
+    """
 
     number: tuple[int, int]
     kind: str
@@ -46,6 +50,7 @@ class Entry:
     stage: Stage = Stage.TAKEN
     detail: str = ""
     is_told: bool = False
+    signed: orders.SignedOrder | None = dataclasses.field(default=None, repr=False)
 
     @property
     def result(self) -> orders.Result | None:
@@ -136,6 +141,7 @@ def write(path: pathlib.Path, journal: Journal) -> None:
                     "stage": one.stage.value,
                     "detail": one.detail[:_LONGEST_DETAIL],
                     "told": one.is_told,
+                    **({} if one.signed is None else {"signed": one.signed.to_bytes().decode()}),
                 }
                 for one in journal.entries
             ],
@@ -155,4 +161,7 @@ def _entry(fields: strict_json.Fields) -> Entry:
         stage=Stage(fields.text("stage", most=16)),
         detail=fields.text("detail", most=_LONGEST_DETAIL),
         is_told=fields.boolean("told"),
+        signed=orders.parse_signed(fields.text("signed", most=_MOST_SIGNED).encode())
+        if fields.has("signed")
+        else None,
     )

@@ -74,6 +74,7 @@ class Taking:
         *,
         node_id: ids.NodeId,
         known: Collection[str],
+        handed_on: Collection[str],
         trusted: Trust,
         clock: clock_kit.Clock,
         on_taken: Callable[[], None],
@@ -81,6 +82,7 @@ class Taking:
         self._book = book
         self._node_id = node_id
         self._known = known
+        self._handed_on = handed_on
         self._trusted = trusted
         self._clock = clock
         self._on_taken = on_taken
@@ -106,7 +108,7 @@ class Taking:
             raise _refusal(session.Refusal.NOT_NOW, str(error)) from error
         except orders.Refused as error:
             raise _refusal(session.Refusal.INVALID, str(error)) from error
-        self._write(order)
+        self._write(order, signed=signed)
         crash_points.reach(TAKEN)
         self._on_taken()
         return b""
@@ -130,7 +132,7 @@ class Taking:
             last=max(self._book.present.last, (held.epoch, 0)),
             now=self._clock.now(),
         )
-        if order.kind not in self._known:
+        if order.kind not in self._known and order.kind not in self._handed_on:
             raise _refusal(
                 session.Refusal.UNKNOWN,
                 f"This Agent ({product.VERSION}) knows no order of the kind {order.kind}: update "
@@ -140,12 +142,13 @@ class Taking:
             raise _refusal(session.Refusal.NOT_NOW, "Too many orders wait on this machine.")
         return order
 
-    def _write(self, order: orders.Order) -> None:
+    def _write(self, order: orders.Order, *, signed: orders.SignedOrder) -> None:
         entry = journal.Entry(
             number=order.number,
             kind=order.kind,
             content=order.content,
             expires_at=order.expires_at,
+            signed=signed if order.kind in self._handed_on else None,
         )
         try:
             self._book.write(self._book.present.taken(entry))

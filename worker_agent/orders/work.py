@@ -4,6 +4,9 @@ At most once: the step into the work is written down before it, so an order that
 never begun again; it is answered for as failed, its effect unknown, and whoever gave it decides
 (docs/adr). One that waited past its end is not begun. What is told over the session is told until
 the Platform has stored it; an Agent that listens is asked.
+
+What only root can do is handed on: whoever does it verifies the order by itself, and does what ends
+this Agent only after the result stands on the disk.
 """
 
 import asyncio
@@ -16,12 +19,14 @@ from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
 from runtime_kit import failures as network
 from runtime_kit.mux import link as links
-from wire_protocol import ids, orders, session
+from wire_protocol import ids, session
+from wire_protocol import orders as wire
 from worker_agent.orders import journal, taking
 from worker_agent.settings import failures, paths
 
 LOGGER = logging.getLogger(__name__)
 LIMIT_SECONDS = 600.0
+HANDED_ON_LIMIT_SECONDS = 1800.0  # an archive of 60 MB over 300 kbit/s
 AGAIN_SECONDS = 5.0  # after the disk or the Platform could not take what it was given
 
 BEGUN = crash_points.declare("orders.begun", story="The disk says that an order is being done.")
@@ -38,6 +43,27 @@ Carry = Callable[[Mapping[str, Any]], Awaitable[str]]
 Asker = Callable[[str, bytes], Awaitable[bytes]]
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """What somebody else now does. `let_go` is called once the result is on the disk."""
+
+    detail: str
+    let_go: Callable[[], None]
+
+
+HandOn = Callable[[journal.Entry], Awaitable[Handed]]
+"""Hands an order on, with its exact bytes; raises a `Failure`."""
+
+NOTHING_HANDED: Mapping[str, HandOn] = {}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    stage: journal.Stage
+    detail: str
+    let_go: Callable[[], None] | None = None
+
+
 class Work:
     """The orders of one node."""
 
@@ -47,11 +73,13 @@ class Work:
         *,
         node_id: ids.NodeId,
         kinds: Mapping[str, Carry],
+        handed_on: Mapping[str, HandOn] = NOTHING_HANDED,
         trusted: taking.Trust,
         clock: clock_kit.Clock,
     ) -> None:
         self._book = taking.Book(where)
         self._kinds = kinds
+        self._handed_on = handed_on
         self._clock = clock
         self._ask: Asker | None = None
         self._to_do = asyncio.Event()
@@ -60,6 +88,7 @@ class Work:
             self._book,
             node_id=node_id,
             known=kinds.keys(),
+            handed_on=handed_on.keys(),
             trusted=trusted,
             clock=clock,
             on_taken=self._to_do.set,
@@ -99,8 +128,7 @@ class Work:
             await self._end(
                 entry,
                 stage=journal.Stage.FAILED,
-                detail="The Agent was stopped while it carried the order out; whether it took "
-                "effect is not known. Look, and give it again if it is still wanted.",
+                detail=wire.INTERRUPTED,
             )
 
     async def _carry_out(self, entry: journal.Entry) -> None:
@@ -112,28 +140,45 @@ class Work:
         begun = dataclasses.replace(entry, stage=journal.Stage.BEGUN)
         await self._write(begun)
         crash_points.reach(BEGUN)
-        stage, detail = await self._result_of(entry)
+        ended = await self._result_of(entry)
         crash_points.reach(CARRIED_OUT)
-        await self._end(begun, stage=stage, detail=detail)
-        crash_points.reach(RESULT_STORED)
-
-    async def _result_of(self, entry: journal.Entry) -> tuple[journal.Stage, str]:
-        carry = self._kinds.get(entry.kind)
-        if carry is None:  # taken by a newer Agent, which was replaced by this one
-            return journal.Stage.FAILED, f"This Agent knows no order of the kind {entry.kind}."
         try:
-            async with asyncio.timeout(LIMIT_SECONDS):
-                return journal.Stage.DONE, await carry(entry.content)
+            await self._end(begun, stage=ended.stage, detail=ended.detail)
+            crash_points.reach(RESULT_STORED)
+        finally:
+            if ended.let_go is not None:
+                ended.let_go()
+
+    async def _result_of(self, entry: journal.Entry) -> _Ended:
+        is_handed_on = entry.kind in self._handed_on
+        limit = HANDED_ON_LIMIT_SECONDS if is_handed_on else LIMIT_SECONDS
+        try:
+            async with asyncio.timeout(limit):
+                return await self._carried(entry)
         except failures.Failure as failure:
-            return journal.Stage.FAILED, str(failure)
+            return _Ended(stage=journal.Stage.FAILED, detail=str(failure))
         except TimeoutError:
-            return journal.Stage.FAILED, f"It did not end within {LIMIT_SECONDS:.0f} s."
+            return _Ended(
+                stage=journal.Stage.FAILED, detail=f"It did not end within {limit:.0f} s."
+            )
         except Exception:
             LOGGER.exception("An order met a fault of ours", extra={"kind": entry.kind})
-            return (
-                journal.Stage.FAILED,
-                "A fault of ours; the Agent's log on the machine says more.",
+            return _Ended(
+                stage=journal.Stage.FAILED,
+                detail="A fault of ours; the Agent's log on the machine says more.",
             )
+
+    async def _carried(self, entry: journal.Entry) -> _Ended:
+        hand_on, carry = self._handed_on.get(entry.kind), self._kinds.get(entry.kind)
+        if hand_on is not None:
+            handed = await hand_on(entry)
+            return _Ended(stage=journal.Stage.DONE, detail=handed.detail, let_go=handed.let_go)
+        if carry is None:  # taken by a newer Agent, which was replaced by this one
+            return _Ended(
+                stage=journal.Stage.FAILED,
+                detail=f"This Agent knows no order of the kind {entry.kind}.",
+            )
+        return _Ended(stage=journal.Stage.DONE, detail=await carry(entry.content))
 
     async def _end(self, entry: journal.Entry, *, stage: journal.Stage, detail: str) -> None:
         await self._write(dataclasses.replace(entry, stage=stage, detail=detail))
@@ -168,7 +213,7 @@ class Work:
             else:
                 await self._clock.sleep(AGAIN_SECONDS)
 
-    async def _is_told(self, result: orders.Result, *, ask: Asker) -> bool:
+    async def _is_told(self, result: wire.Result, *, ask: Asker) -> bool:
         try:
             await ask(session.Ask.RESULT, result.to_bytes())
         except links.Refused as refusal:

@@ -6,8 +6,9 @@ limit: the limits of a container are not looked at, but for the processors it ma
 
 import os
 import pathlib
+import sys
 
-from wire_protocol import heartbeats
+from wire_protocol import heartbeats, updates
 
 _MEMORY = pathlib.Path("/proc/meminfo")
 _MOST_BYTES = 16_384
@@ -29,6 +30,27 @@ def disk(folder: pathlib.Path) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+def release(prefix: str = sys.prefix) -> str:
+    """The id of the installed release that this program is of; empty where it was not installed.
+
+    An installation keeps each release in a folder of its own, `releases/<release id>`, with the
+    Python that runs it (docs/install.md).
+    """
+    folder = pathlib.Path(prefix).resolve()  # it may be reached by `current`
+    if folder.parent.name != "releases":
+        return ""
+    try:
+        updates.version_of_release(folder.name)
+    except ValueError:
+        return ""
+    return folder.name
+
+
+def architecture() -> str:
+    """The processor's, as the kernel names it."""
+    return os.uname().machine[:32]
 
 
 def load_milli() -> tuple[int, int, int]:

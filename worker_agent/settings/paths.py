@@ -5,7 +5,7 @@ what is to replace them and what they replaced; `trust.json` the last accepted t
 `join.json` how the Platform was authenticated; `agent.json` what the Agent needs to start, and is
 written last: where it stands, the machine has joined. `session.json` is what the running Agent
 tells of its session; nothing is decided by it. `orders.json` is what was ordered and what became
-of it.
+of it. `staged/` holds the archive of a release while it is fetched and handed on.
 """
 
 import dataclasses
@@ -93,6 +93,11 @@ class Paths:
         return self.folder / "orders.json"
 
     @property
+    def staged(self) -> pathlib.Path:
+        """The folder of the archive of a release that is on its way to the root helper."""
+        return self.folder / "staged"
+
+    @property
     def lock(self) -> pathlib.Path:
         """Held by whoever changes files here."""
         return self.folder / "lock"
@@ -117,7 +122,7 @@ class Paths:
         """What may stand in the folder itself."""
         return (
             *(self.identity, self.trust, self.join, self.agent),
-            *(self.session, self.orders, self.mesh, self.lock, self.agent_lock),
+            *(self.session, self.orders, self.mesh, self.staged, self.lock, self.agent_lock),
         )
 
 
