@@ -9,7 +9,7 @@ import dataclasses
 import datetime
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from installer import layout as layout_kit
@@ -53,13 +53,26 @@ class Receipt:
     firewall: tuple[Opened, ...] = ()
     packages: tuple[str, ...] = ()
 
-    def with_(self, **changes: tuple[Any, ...]) -> "Receipt":
+    def adding(
+        self,
+        *,
+        accounts: Sequence[str] = (),
+        files: Sequence[pathlib.Path] = (),
+        folders: Sequence[pathlib.Path] = (),
+        units: Sequence[str] = (),
+        firewall: Sequence[Opened] = (),
+        packages: Sequence[str] = (),
+    ) -> "Receipt":
         """The same with more in its lists; what stands there already is not added twice."""
-        merged = {
-            name: tuple(dict.fromkeys([*getattr(self, name), *added]))
-            for name, added in changes.items()
-        }
-        return dataclasses.replace(self, **merged)
+        return dataclasses.replace(
+            self,
+            accounts=_merged(self.accounts, accounts),
+            files=_merged(self.files, [str(one) for one in files]),
+            folders=_merged(self.folders, [str(one) for one in folders]),
+            units=_merged(self.units, units),
+            firewall=tuple(dict.fromkeys([*self.firewall, *firewall])),
+            packages=_merged(self.packages, packages),
+        )
 
     def to_document(self) -> dict[str, Any]:
         """As it stands in the file."""
@@ -113,6 +126,10 @@ def layout_of(
         receipt.role, prefix=receipt.prefix, data_dir=receipt.data_dir, environment=environment
     )
     return dataclasses.replace(places, link=receipt.link)
+
+
+def _merged(before: Sequence[str], added: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*before, *added]))
 
 
 def _parse(plain: Any) -> Receipt:
