@@ -84,7 +84,7 @@ def start(units: list[Unit], *, again: list[str]) -> None:
     """
     if not is_running():
         return
-    for unit in units:
+    for unit in sorted(units, key=lambda one: _last(one.name)):
         if not unit.enabled:
             continue
         if unit.name in again and not unit.name.endswith(".service"):
@@ -100,7 +100,7 @@ def remove(layout: layout_kit.Layout, names: list[str]) -> None:
     if not names or layout.units is None or programs.find("systemctl") is None:
         return
     if is_running():
-        for name in sorted(names, key=_last_to_stop):
+        for name in sorted(names, key=_last):
             programs.ask(["systemctl", "stop", name], seconds=_STOP_SECONDS)
     for name in names:
         path = path_of(layout, name)
@@ -137,8 +137,8 @@ def path_of(layout: layout_kit.Layout, name: str) -> pathlib.Path:
     return layout.units / name
 
 
-def _last_to_stop(name: str) -> bool:
-    """Services after what would start them again."""
+def _last(name: str) -> bool:
+    """Services after their sockets and paths, which would start them again or hold their ports."""
     return name.endswith(".service")
 
 
