@@ -6,14 +6,16 @@ the release says so (`+changes`); `scripts/release` refuses that.
 Known limit: needs git, and a checkout with at least one commit.
 """
 
+import dataclasses
 import datetime
 import os
 import pathlib
 import re
 import stat
 import subprocess
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
 
 from installer.release import Role
 
@@ -34,7 +36,7 @@ PACKAGES: Final[dict[Role, tuple[str, ...]]] = {
 _NOT_SHIPPED: Final = ("installer/build/", "installer/install.sh")
 # What a package is made of; anything else in it was forgotten there.
 _SHIPPED_ENDINGS: Final = (".py", ".sql", "py.typed")
-_UNIT_ENDINGS: Final = (".service", ".socket", ".path", ".timer", ".target", ".conf")
+_UNIT_ENDINGS: Final = (".service", ".socket", ".path", ".timer", ".target")
 _MOST_FILE_BYTES: Final = 4 * 1024 * 1024
 _GIT_SECONDS: Final = 60
 
@@ -56,6 +58,16 @@ class Source:
     commit: str
     changed: bool
     made_at: datetime.datetime
+    replaced: Mapping[str, bytes] = field(default_factory=dict)
+
+    def replacing(self, files: Mapping[str, bytes]) -> Self:
+        """The same source with these files in place of its own, or added: a trial of the next."""
+        return dataclasses.replace(
+            self,
+            files=tuple(sorted({*self.files, *files})),
+            changed=True,
+            replaced={**self.replaced, **files},
+        )
 
     @property
     def version(self) -> str:
@@ -67,6 +79,8 @@ class Source:
 
     def read(self, name: str) -> bytes:
         """A file's bytes."""
+        if name in self.replaced:
+            return self.replaced[name]
         path = self.root / name
         if name not in self.files or not stat.S_ISREG(path.lstat().st_mode):
             raise SourceError(f"There is no file {name} in {self.root}.")
