@@ -5,11 +5,13 @@ import importlib
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
+from installer.checkup import checkup as installation
 from operator_cli import checkup_lines, checkups, global_options, lazy, printing, support_archive
 from runtime_kit import clock as clock_kit
 from runtime_kit import mends, side_by_side
@@ -147,21 +149,30 @@ class CannotPack(click.ClickException):
 
 
 def _here(options: global_options.Options) -> list[checkups.Checkup]:
-    """The checkups of whatever keeps its data here."""
+    """The checkups of what is installed here, and of whatever keeps its data here."""
     named = options.data_dir or options.environment.get("ENLIST_DATA_DIR")
+    installed = installation.find(running=pathlib.Path(sys.prefix), environment=options.environment)
     if named:
-        folders = {place: pathlib.Path(named).expanduser().absolute() for place in _MARKS}
+        given = pathlib.Path(named).expanduser().absolute()
+        folders = dict.fromkeys(_MARKS, given)
+        installed = [one for one in installed if one.data_dir == given]
     else:
         base = _SYSTEM if os.geteuid() == 0 else _of_user(options.environment)
         folders = {place: base / place for place in _MARKS}
+        folders.update({one.role: one.data_dir for one in installed})
     found = [
-        _load(place, folder, options)
+        _load(
+            place,
+            folder,
+            options,
+            start_command=next((one.start_command for one in installed if one.role == place), None),
+        )
         for place, folder in folders.items()
         if any(os.path.lexists(folder / mark) for mark in _MARKS[place])
         or (not named and _is_closed(folder))
     ]
-    if found:
-        return found
+    if installed or found:
+        return [*installed, *found]
     unique = list(dict.fromkeys(folders.values()))
     return [_NothingHere(unique, closed=_is_closed(unique[0]))]
 
@@ -184,10 +195,20 @@ def _is_closed(folder: pathlib.Path) -> bool:
     return not os.access(folder, os.R_OK | os.X_OK)
 
 
-def _load(place: str, folder: pathlib.Path, options: global_options.Options) -> checkups.Checkup:
+def _load(
+    place: str,
+    folder: pathlib.Path,
+    options: global_options.Options,
+    *,
+    start_command: str | None,
+) -> checkups.Checkup:
     if place == "worker":
         legs = importlib.import_module("worker_agent.doctor.legs")
-        around = legs.Around(clock=clock_kit.SystemClock(), environment=dict(options.environment))
+        around = legs.Around(
+            clock=clock_kit.SystemClock(),
+            environment=dict(options.environment),
+            start_command=start_command,
+        )
         made: checkups.Checkup = importlib.import_module("worker_agent.doctor.checkup").of(
             folder, around=around
         )
@@ -198,6 +219,9 @@ def _load(place: str, folder: pathlib.Path, options: global_options.Options) -> 
         missing = (error.name or "").partition(".")[0]
         raise lazy.MissingPackages(missing) from error
     platform: checkups.Checkup = of(
-        folder, clock=clock_kit.SystemClock(), environment=dict(options.environment)
+        folder,
+        clock=clock_kit.SystemClock(),
+        environment=dict(options.environment),
+        start_command=start_command,
     )
     return platform

@@ -65,11 +65,17 @@ def examine(root: pathlib.Path, rules: Sequence[Rule], *, uid: int) -> list[Faul
     return found
 
 
-def listing(folder: pathlib.Path) -> str:
-    """Every entry with mode, owner, size and time, as `ls -la` would; links are not followed."""
+def listing(folder: pathlib.Path, *, flat: bool = False) -> str:
+    """Every entry with mode, owner, size and time, as `ls -la` would; links are not followed.
+
+    `flat` gives the folder's own entries alone.
+    """
     lines: list[str] = []
     for place, folders, files in os.walk(folder, followlinks=False):
-        for name in sorted((*folders, *files)):
+        names = sorted((*folders, *files))
+        if flat:
+            folders.clear()
+        for name in names:
             path = pathlib.Path(place) / name
             try:
                 info = path.lstat()

@@ -3,6 +3,7 @@
 Decides nothing; `platform_server.doctor` looks and judges.
 """
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +24,16 @@ _STORE: Final = "enlist.db"
 
 
 def of(
-    folder: pathlib.Path, *, clock: clock_kit.Clock, environment: Mapping[str, str]
+    folder: pathlib.Path,
+    *,
+    clock: clock_kit.Clock,
+    environment: Mapping[str, str],
+    start_command: str | None = None,
 ) -> checkup.Checkup:
     """The checkup of the Platform that keeps its data there, for the command."""
+    found = places(folder, environment=environment)
     return checkup.Checkup(
-        places(folder, environment=environment),
+        dataclasses.replace(found, start_command=start_command),
         settings=lambda: layers.load(folder, config_file=None, environ=environment, flags={}),
         clock=clock,
     )

@@ -39,6 +39,7 @@ class Places:
     host_lock: pathlib.Path
     local_socket: pathlib.Path
     rules: tuple[file_rules.Rule, ...]
+    start_command: str | None = None  # where it is a service, and not started by hand
 
     @property
     def uid(self) -> int:
@@ -155,7 +156,7 @@ def process(places: Places) -> Found:
             findings.needs_operator(
                 "process",
                 "The Platform does not run; what follows is read from its files.",
-                command=f"enlist serve --data-dir {places.folder}",
+                command=places.start_command or f"enlist serve --data-dir {places.folder}",
             ),
         )
     return (findings.ok("process", f"It runs (pid {pid}).", facts={"pid": pid}),)

@@ -21,7 +21,7 @@ async def agent(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.F
             findings.needs_operator(
                 "agent",
                 "The Agent does not run.",
-                command=f"enlist agent --data-dir {where.folder}",
+                command=start_command(seen, around=around),
             ),
         )
     pid = processes.holder_of_flock(where.agent_lock)
@@ -43,7 +43,7 @@ async def agent(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.F
     return (findings.ok("agent", "It runs.", facts=facts),)
 
 
-async def port(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
+async def port(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.Finding, ...]:
     """In listen mode: this very Agent answers on its port, and nobody else."""
     found = seen.agent
     if found is None:
@@ -69,7 +69,7 @@ async def port(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
             findings.needs_operator(
                 "port",
                 f"Nothing listens on port {found.port}.",
-                command=f"enlist agent --data-dir {seen.where.folder}",
+                command=start_command(seen, around=around),
                 facts=facts,
             ),
         )
@@ -83,6 +83,11 @@ async def port(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
             facts={**facts, "holder": holder},
         ),
     )
+
+
+def start_command(seen: seen_kit.Seen, *, around: legs.Around) -> str:
+    """How the Agent of this data directory is started here."""
+    return around.start_command or f"enlist agent --data-dir {seen.where.folder}"
 
 
 def _proxy(leg: legs.Leg, environment: Mapping[str, str]) -> str | None:

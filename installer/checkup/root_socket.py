@@ -1,0 +1,96 @@
+"""The root helper: its socket as only root and the Agent's group may use it, and its own trust set.
+
+Without the socket a node can be neither updated nor put into the mesh; without a trust set of its
+own the helper believes no order.
+"""
+
+import json
+import os
+import stat
+
+from installer import layout as layout_kit
+from installer.checkup import account, joining, services
+from installer.checkup import around as around_kit
+from installer.checkup import seen as seen_kit
+from runtime_kit import private_files
+from wire_protocol import findings
+from wire_protocol import helper as helper_protocol
+
+_MODE = 0o660
+_MOST = 65_536
+_UNIT = "enlist-helper.socket"
+
+Found = tuple[findings.Finding, ...]
+
+
+def socket(seen: seen_kit.Seen) -> Found:
+    """Whether the Agent can ask it, and nobody else."""
+    if seen.layout.role is not layout_kit.Role.WORKER or not seen.is_system:
+        return ()
+    if not services.has_systemd(seen.around):
+        return (findings.skipped("root-helper", "systemd does not run, so there is no socket."),)
+    path = seen.around.under(helper_protocol.SOCKET)
+    try:
+        info = path.lstat()
+    except FileNotFoundError:
+        return (
+            findings.needs_operator(
+                "root-helper",
+                f"{helper_protocol.SOCKET} is not there: this node cannot be updated from the "
+                "Platform, and gets no mesh.",
+                command=f"sudo systemctl enable --now {_UNIT}",
+            ),
+        )
+    found = account.find(seen.around, seen.layout.account or "")
+    facts = {"mode": f"{stat.S_IMODE(info.st_mode):04o}", "uid": info.st_uid, "gid": info.st_gid}
+    right = (
+        stat.S_ISSOCK(info.st_mode)
+        and stat.S_IMODE(info.st_mode) == _MODE
+        and info.st_uid == seen.around.root_uid
+        and (found is None or info.st_gid == found.gid)
+    )
+    if not right:
+        return (
+            findings.needs_operator(
+                "root-helper",
+                f"{helper_protocol.SOCKET} is not root's and its Agent's alone (mode "
+                f"{facts['mode']}, owner {info.st_uid}:{info.st_gid}).",
+                command=f"sudo systemctl restart {_UNIT}",
+                facts=facts,
+            ),
+        )
+    return (_trust(seen, facts=facts), *_last(seen))
+
+
+def _trust(seen: seen_kit.Seen, *, facts: dict[str, object]) -> findings.Finding:
+    folder = seen.here.helper
+    is_open = folder is not None and (not folder.exists() or os.access(folder, os.R_OK | os.X_OK))
+    try:
+        has_joined = joining.agent_file(seen) is not None
+    except (PermissionError, around_kit.CannotLook):
+        is_open = False
+    if folder is None or not is_open:
+        return findings.ok("root-helper", "Its socket is as it must be.", facts=facts)
+    if has_joined and not os.path.lexists(folder / "trust.json"):
+        return findings.needs_operator(
+            "root-helper",
+            "It has no trust set of its own, so it believes no order of the Platform.",
+            command=f"sudo {seen.layout.current}/bin/python -I -m root_helper.seed "
+            f"--data-dir {seen.layout.data_dir}",
+            facts=facts,
+        )
+    return findings.ok("root-helper", "Its socket is as it must be.", facts=facts)
+
+
+def _last(seen: seen_kit.Seen) -> Found:
+    """What became of the last update, where it did not go well."""
+    folder = seen.here.helper
+    if folder is None:
+        return ()
+    try:
+        plain = json.loads(private_files.read_regular(folder / "last.json", max_bytes=_MOST))
+    except (OSError, ValueError, private_files.FileTooLarge):
+        return ()
+    if not isinstance(plain, dict):
+        return ()
+    return (findings.ok("last-update", json.dumps(plain), facts=plain),)
