@@ -6,7 +6,9 @@ Written so that the files which name others come after them.
 """
 
 import hashlib
+import os
 import pathlib
+import shutil
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -44,7 +46,11 @@ def write(
         _put(folder / release_format.INSTALL_SH, one.install_sh, hashes=hashes, wrote=wrote)
     for path in artifacts:
         _check_artifact(path)
-        _put(folder / path.name, path.read_bytes(), hashes=hashes, wrote=wrote)
+        sha256 = hash_of(path)
+        if hashes.get(path.name) != sha256:
+            put_file(path, folder / path.name)
+            wrote(folder / path.name)
+        hashes[path.name] = sha256
     for one in built:
         latest = release_format.sums([(one.release.archive_name, one.sha256)])
         name = release_format.latest_name(one.release.role, one.release.arch)
@@ -108,6 +114,17 @@ def _archives(folder: pathlib.Path, *, key: ReleaseKey) -> dict[str, str]:
                 f"{path} is not signed by this key ({error}): remove it, or take an empty folder."
             ) from error
     return found
+
+
+def put_file(source: pathlib.Path, path: pathlib.Path) -> None:
+    """Copy a file of any size in one step that a crash cannot split."""
+    with private_files.written_aside(path, b"", mode=_PUBLIC_FILE) as aside:
+        with source.open("rb") as read, aside.open("wb") as written:
+            shutil.copyfileobj(read, written, _CHUNK)
+            written.flush()
+            os.fsync(written.fileno())
+        aside.rename(path)
+    private_files.sync_folder(path.parent)
 
 
 def hash_of(path: pathlib.Path) -> str:
