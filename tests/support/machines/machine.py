@@ -16,6 +16,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from tests.support.machines import images, tree
 from tests.support.machines import site as sites
@@ -36,6 +37,9 @@ class Ended:
     err: str
 
 
+Placing = AbstractContextManager["Machine"]
+
+
 class CommandFailed(AssertionError):
     """A command on a machine ended otherwise than the test says it does."""
 
@@ -44,12 +48,19 @@ class Machine:
     """A machine of a site; `placed` makes one and always takes it away."""
 
     def __init__(
-        self, site: sites.Site, *, name: str, number: int, lower: Sequence[pathlib.Path]
+        self,
+        site: sites.Site,
+        *,
+        name: str,
+        number: int,
+        lower: Sequence[pathlib.Path],
+        options: Sequence[str] = (),
     ) -> None:
         self.site = site
         self.name = name
         self.number = number
         self.lower = tuple(lower)
+        self.options = tuple(options)
         self.folder = site.folder / name
         self.disk = self.folder / "disk"
         self.upper = self.disk / "upper"
@@ -125,6 +136,11 @@ class Machine:
 
     # --- power and cable ---------------------------------------------------------------------
 
+    @property
+    def running(self) -> bool:
+        """Whether the power is on."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self, *options: str, plugged: bool = True) -> None:
         """Presses the power button; returns at once. `options` go to systemd-nspawn."""
         assert self._process is None, f"{self.name} is running already"
@@ -139,7 +155,7 @@ class Machine:
             *("systemd-nspawn", "--quiet", f"--directory={self.root}", "--boot"),
             *("--register=no", "--keep-unit", "--network-veth", f"--machine={self.name}"),
             *("--resolv-conf=off", "--timezone=off", "--link-journal=no", "--settings=no"),
-            *("--console=read-only", *options),
+            *("--console=read-only", *self.options, *options),
         ]
         with self.console.open("ab") as console:
             self._process = subprocess.Popen(
@@ -344,10 +360,12 @@ def placed(
     number: int,
     release: str = "bookworm",
     layers: Sequence[pathlib.Path] = (),
+    options: Sequence[str] = (),
     megabytes: int = DISK_MEGABYTES,
 ) -> Iterator[Machine]:
     """A machine, off, for the length of a `with`; `layers` lie over the image, top first."""
-    machine = Machine(site, name=name, number=number, lower=[*layers, images.ensure_image(release)])
+    lower = [*layers, images.ensure_image(release)]
+    machine = Machine(site, name=name, number=number, lower=lower, options=options)
     try:
         machine.assemble(megabytes=megabytes)
         yield machine

@@ -1,0 +1,1 @@
+"""Enlist on real machines; see README.md of this folder."""

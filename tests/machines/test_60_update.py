@@ -1,0 +1,96 @@
+"""Updates: by the installer, from the Platform, and one that does not live.
+
+00 installed and joined
+01 the Platform updates the node to a newer release; the work of its identity goes on
+02 the installer run again with the same release changes nothing
+03 a release whose Agent crashes at its start is gone back from within 60 s, identity untouched
+04 the same by the Platform's order: the operation fails, the node is ready on what it had
+05 `enlist worker update` as root takes what the Platform serves
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.machines import installing, machine
+
+NODE = "update-1"
+ROLL_BACK_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def worker(new_machine: Callable[..., machine.Placing]) -> Iterator[machine.Machine]:
+    """A bare, running machine."""
+    with new_machine("update") as booted:
+        booted.boot()
+        yield booted
+
+
+def test_00_installed_and_joined(platform: installing.Platform, worker: machine.Machine) -> None:
+    installing.install(
+        *(worker, "worker", "--join-token-file", "-"), stdin=platform.token(NODE).join_token
+    )
+    platform.wait_state(NODE, "ready")
+
+
+def test_01_the_platform_updates_the_node(
+    platform: installing.Platform, worker: machine.Machine, releases: installing.Releases
+) -> None:
+    before = installing.identity(worker)
+    platform.add_bundle(releases.ensure("next"))
+    with installing.explained(worker, "enlist-helper.service", "enlist-agent.service"):
+        platform.enlist(
+            *("nodes", "update", NODE, "--version", installing.NEXT_VERSION, "--yes"), seconds=180
+        )
+        platform.wait_node(NODE, state="ready", version=installing.NEXT_VERSION)
+    assert installing.identity(worker) == before
+    assert worker.run("enlist", "--version").split()[-1] == installing.NEXT_VERSION
+    shown = json.loads(platform.enlist("operations", "list", "-o", "json"))
+    assert "succeeded" in json.dumps(shown) or "active" in json.dumps(shown)
+
+
+def test_02_the_same_release_again_changes_nothing(
+    worker: machine.Machine, releases: installing.Releases
+) -> None:
+    before = installing.agent_pid(worker), installing.release(worker)
+    installing.install(worker, "worker", release=releases.ensure("next"))
+    assert (installing.agent_pid(worker), installing.release(worker)) == before
+
+
+def test_03_a_release_that_does_not_live_is_gone_back_from(
+    platform: installing.Platform, worker: machine.Machine, releases: installing.Releases
+) -> None:
+    before = installing.identity(worker), installing.release(worker)
+    broken = releases.ensure("broken")
+    started = time.monotonic()
+    done = installing.install(worker, "worker", release=broken, expect=3)
+    assert time.monotonic() - started < ROLL_BACK_SECONDS
+    assert installing.BROKEN_VERSION in done.err
+    assert (installing.identity(worker), installing.release(worker)) == before
+    platform.wait_node(NODE, state="ready", version=installing.NEXT_VERSION)
+
+
+def test_04_an_ordered_release_that_does_not_live_is_gone_back_from(
+    platform: installing.Platform, worker: machine.Machine, releases: installing.Releases
+) -> None:
+    before = installing.identity(worker), installing.release(worker)
+    platform.add_bundle(releases.ensure("broken"))
+    done = platform.machine.attempt(
+        *("enlist", "nodes", "update", NODE, "--version", installing.BROKEN_VERSION, "--yes"),
+        seconds=240,
+    )
+    assert done.code != 0
+    platform.wait_node(NODE, state="ready", version=installing.NEXT_VERSION)
+    assert (installing.identity(worker), installing.release(worker)) == before
+    platform.enlist("nodes", "resume", NODE)
+
+
+def test_05_worker_update_takes_what_the_platform_serves(
+    platform: installing.Platform, worker: machine.Machine, releases: installing.Releases
+) -> None:
+    platform.remove_bundle(installing.BROKEN_VERSION)
+    platform.add_bundle(releases.ensure("later"))
+    worker.run("enlist", "worker", "update", "--yes", seconds=120)
+    platform.wait_node(NODE, state="ready", version=installing.LATER_VERSION)
