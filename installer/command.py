@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     """Does it; gives the exit code."""
     os.umask(0o022)
     chosen = _parser().parse_args(arguments)
-    progress = progress_kit.Progress(before=chosen.times)
+    progress = progress_kit.Progress(elapsed=chosen.elapsed, before=chosen.times)
     try:
         return (_uninstall if chosen.uninstall else _install)(chosen, progress)
     except KeyboardInterrupt:
@@ -196,5 +196,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--join-token-file", default="")
     parser.add_argument("--open-firewall", action="store_true")
     parser.add_argument("--times", default="")
+    parser.add_argument("--elapsed", type=float, default=0.0)
     parser.add_argument("--join", nargs=argparse.REMAINDER, default=[])
     return parser

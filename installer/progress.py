@@ -14,9 +14,9 @@ class Progress:
     """Says each phase and keeps how long it took."""
 
     def __init__(
-        self, *, began: float | None = None, before: str = "", stream: TextIO | None = None
+        self, *, elapsed: float = 0.0, before: str = "", stream: TextIO | None = None
     ) -> None:
-        self._began = time.monotonic() if began is None else began
+        self._began = time.monotonic() - elapsed
         self._spans = [part for part in before.split(",") if part]
         self._stream = stream or sys.stderr
 

@@ -120,15 +120,10 @@ def plan(layout: layout_kit.Layout) -> list[str]:
 
 
 def _remove_rest(layout: layout_kit.Layout, receipt: receipt_kit.Receipt) -> None:
-    """The receipt, and the folders that hold nothing else any more."""
-    _remove_tree(layout.uninstaller)
-    for name in ("packages-before",):
-        _remove_file(layout.root / name)
-    _remove_file(layout.receipt)
-    known = {pathlib.Path(one) for one in receipt.folders} | {layout.root, layout.prefix}
-    known |= (
-        {layout.data_dir.parent} if layout.data_dir.parent == layout_kit.DEFAULT_DATA else set()
-    )
+    """The folders that hold nothing else any more; install.sh takes the rest of its own."""
+    known = {pathlib.Path(one) for one in receipt.folders}
+    if layout.data_dir.parent == layout_kit.DEFAULT_DATA:
+        known.add(layout.data_dir.parent)
     for folder in sorted(known, key=lambda one: len(one.parts), reverse=True):
         # Not empty: the other role's, or somebody else's.
         with contextlib.suppress(OSError):
