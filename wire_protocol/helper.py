@@ -2,8 +2,9 @@
 
 One connection carries one request: a JSON line with the verb, for an order its exact bytes and
 signatures, and for an update the archive as an open file beside it (SCM_RIGHTS). The answer is one
-JSON line. After `staged` the helper waits until the Agent has closed the connection, since it
-restarts the Agent next, and an Agent first writes down what it was told.
+JSON line. `trust` passes the answer to the trust question as such a file, since it may be long.
+After `staged` the helper waits until the Agent has closed the connection, since it restarts the
+Agent next, and an Agent first writes down what it was told.
 
 Only the form. Who may ask, and whether the order is the Platform's, the helper judges by itself.
 """
@@ -87,10 +88,37 @@ def write_refusal(code: str, detail: str) -> bytes:
 
 def parse_staged(line: bytes) -> Staged:
     """Reads the answer to an order; raises `Refused` and `strict_json.Malformed`."""
+    fields = read_answer(line)
+    if fields.text("state", most=32) != "staged":
+        raise strict_json.Malformed("answer.state must be 'staged'.")
+    return Staged(release=fields.text("release", most=80))
+
+
+def write_question(verb: Verb) -> bytes:
+    """The line of a verb that says nothing beside its name; `trust` passes a file."""
+    return write_line({"verb": verb.value})
+
+
+def write_done(state: str) -> bytes:
+    """The line that says so."""
+    return write_line({"state": state})
+
+
+def parse_done(line: bytes, *, state: str) -> None:
+    """Reads that answer; raises `Refused` and `strict_json.Malformed`."""
+    if read_answer(line).text("state", most=32) != state:
+        raise strict_json.Malformed(f"answer.state must be {state!r}.")
+
+
+def read_answer(line: bytes) -> strict_json.Fields:
+    """The fields of an answer; raises `Refused` where it refuses, and `strict_json.Malformed`."""
     fields = strict_json.read(line, what="answer", most=MAX_LINE_BYTES)
     if fields.has("error"):
         detail = fields.text("detail", most=_LONGEST_DETAIL) if fields.has("detail") else ""
         raise Refused(fields.text("error", most=64), detail)
-    if fields.text("state", most=32) != "staged":
-        raise strict_json.Malformed("answer.state must be 'staged'.")
-    return Staged(release=fields.text("release", most=80))
+    return fields
+
+
+def write_line(content: dict[str, object]) -> bytes:
+    """One request or answer as it crosses the socket."""
+    return strict_json.write(content) + b"\n"
