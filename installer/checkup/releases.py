@@ -130,6 +130,11 @@ def _is_link(seen: seen_kit.Seen) -> bool:
 
 def _point(seen: seen_kit.Seen, release_id: str) -> None:
     try:
+        if release_id == seen.previous.names:
+            switch.back_to(seen.here, release_id)
+            return
+        # Gone first, so that what it led to does not become the release to go back to.
+        seen.here.current.unlink(missing_ok=True)
         switch.to_release(seen.here, release_id)
     except OSError as error:
         raise mends.CannotMend(f"{error.strerror}") from error

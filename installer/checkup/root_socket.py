@@ -14,8 +14,9 @@ from installer.checkup import around as around_kit
 from installer.checkup import seen as seen_kit
 from runtime_kit import private_files
 from wire_protocol import findings
-from wire_protocol import helper as helper_protocol
 
+# As in `wire_protocol.helper`, which needs a package for its signatures; a test holds them equal.
+SOCKET = "/run/enlist-helper.sock"
 _MODE = 0o660
 _MOST = 65_536
 _UNIT = "enlist-helper.socket"
@@ -29,14 +30,14 @@ def socket(seen: seen_kit.Seen) -> Found:
         return ()
     if not services.has_systemd(seen.around):
         return (findings.skipped("root-helper", "systemd does not run, so there is no socket."),)
-    path = seen.around.under(helper_protocol.SOCKET)
+    path = seen.around.under(SOCKET)
     try:
         info = path.lstat()
     except FileNotFoundError:
         return (
             findings.needs_operator(
                 "root-helper",
-                f"{helper_protocol.SOCKET} is not there: this node cannot be updated from the "
+                f"{SOCKET} is not there: this node cannot be updated from the "
                 "Platform, and gets no mesh.",
                 command=f"sudo systemctl enable --now {_UNIT}",
             ),
@@ -53,7 +54,7 @@ def socket(seen: seen_kit.Seen) -> Found:
         return (
             findings.needs_operator(
                 "root-helper",
-                f"{helper_protocol.SOCKET} is not root's and its Agent's alone (mode "
+                f"{SOCKET} is not root's and its Agent's alone (mode "
                 f"{facts['mode']}, owner {info.st_uid}:{info.st_gid}).",
                 command=f"sudo systemctl restart {_UNIT}",
                 facts=facts,

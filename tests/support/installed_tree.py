@@ -14,9 +14,11 @@ import os
 import pathlib
 import pwd
 import shutil
+import socket
+import subprocess
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from installer import layout as layout_kit
 from installer import receipt as receipt_kit
@@ -25,6 +27,7 @@ from installer import switch, tree, units
 from installer.checkup import around as around_kit
 from installer.checkup import checkup
 from wire_protocol import findings
+from wire_protocol import helper as helper_protocol
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 _CODE = {
@@ -122,6 +125,14 @@ class Tree:
             ),
         )
 
+    def listen_as_root_helper(self, *, mode: int = 0o660) -> None:
+        """The socket of the root helper, as systemd makes it."""
+        path = self.root / helper_protocol.SOCKET.lstrip("/")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(path))
+        path.chmod(mode)
+        os.chown(path, -1, 4711 if os.geteuid() == 0 else os.getegid())
+
     def program(self, name: str, script: str) -> None:
         """Puts a program into the machine's search path."""
         path = self.programs / name
@@ -150,14 +161,7 @@ def install(
 ) -> Tree:
     """Lays a release out, puts units, accounts, link and receipt in their place."""
     layout = layout_kit.system(role)
-    here = dataclasses.replace(
-        layout,
-        **{
-            name: root / str(getattr(layout, name)).lstrip("/")
-            for name in ("prefix", "data_dir", "link", "units", "helper")
-            if getattr(layout, name) is not None
-        },
-    )
+    here = _below(layout, root)
     for folder in (here.root, here.data_dir, here.link.parent, root / "programs"):
         folder.mkdir(parents=True, exist_ok=True)
     release_id = _lay_out(here, version=version)
@@ -172,6 +176,20 @@ def install(
     here.release_key.chmod(0o644)
     receipt_kit.write(_receipt(layout, release_id), layout=here)
     return Tree(root=root, layout=layout, here=here, release_id=release_id, account_uid=uid)
+
+
+def _below(layout: layout_kit.Layout, root: pathlib.Path) -> layout_kit.Layout:
+    def below(path: pathlib.Path) -> pathlib.Path:
+        return root / path.relative_to("/")
+
+    return dataclasses.replace(
+        layout,
+        prefix=below(layout.prefix),
+        data_dir=below(layout.data_dir),
+        link=below(layout.link),
+        units=None if layout.units is None else below(layout.units),
+        helper=None if layout.helper is None else below(layout.helper),
+    )
 
 
 def _receipt(layout: layout_kit.Layout, release_id: str) -> receipt_kit.Receipt:
@@ -263,3 +281,16 @@ def _units(here: layout_kit.Layout, layout: layout_kit.Layout, release_id: str) 
     for unit in units.of_release(here, release_id):
         source = here.release(release_id) / "systemd" / layout.role / unit.name
         shutil.copy(source, here.units / unit.name)  # the default places need no rendering
+
+
+def run(command: Sequence[str], *, home: pathlib.Path) -> "subprocess.CompletedProcess[str]":
+    """A command with nothing around it but a home."""
+    return subprocess.run(
+        list(command),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
+    )
