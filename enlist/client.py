@@ -23,6 +23,7 @@ import httpx
 from enlist import (
     audit,
     backups,
+    bundles,
     calls,
     driving,
     enrollments,
@@ -81,6 +82,7 @@ class Client(driving.Waiting):
         self.tokens = tokens.Tokens(self)
         self.audit = audit.Audit(self)
         self.platform = platforms.Platform(self)
+        self.bundles = bundles.Bundles(self)
         self.backup = backups.Backup(self)
 
     def close(self) -> None:
@@ -159,6 +161,7 @@ class AsyncClient(driving.Settings):
         self.tokens = tokens.AsyncTokens(self)
         self.audit = audit.AsyncAudit(self)
         self.platform = platforms.AsyncPlatform(self)
+        self.bundles = bundles.AsyncBundles(self)
         self.backup = backups.AsyncBackup(self)
 
     async def send(self, call: calls.Call[T], *, key: str | None = None) -> T:

@@ -13,8 +13,6 @@ from platform_server.app import binding, data_dir, failures, host, orders
 from platform_server.settings import layers, listing
 from wire_protocol import problems
 
-_NOT_BUILT = "{} is not built yet in this version: leave {} away."
-
 
 class InvalidUse(click.ClickException):
     """The settings or flags are out of shape; the message names them."""
@@ -53,7 +51,13 @@ class InvalidUse(click.ClickException):
 @click.option(
     "--mesh", is_flag=True, default=None, help="Connect the nodes by WireGuard, too; needs root."
 )
-@click.option("--bundle-port", is_flag=False, flag_value="8446", metavar="[PORT]", hidden=True)
+@click.option(
+    "--bundle-port",
+    is_flag=False,
+    flag_value="8446",
+    metavar="[PORT]",
+    help="Serve installer and bundles to new machines [8446].",
+)
 @click.option(
     "--database-url",
     metavar="URL",
@@ -74,7 +78,6 @@ def serve(
     print_config: bool,
     data_dir: str | None,  # noqa: ARG001 - read with the other flags below
     output: str | None,
-    bundle_port: str | None,
     **flags: Any,
 ) -> int:
     """Run a Platform.
@@ -82,8 +85,6 @@ def serve(
     Stays in the foreground. SIGTERM drains and ends it, SIGHUP replaces the engine while the
     ports stay open.
     """
-    if bundle_port is not None:
-        raise InvalidUse(_NOT_BUILT.format("--bundle-port", "it"))
     _warn_of_password(flags["database_url"])
     chosen = output or os.environ.get("ENLIST_OUTPUT") or "table"
     place = _data_dir(click.get_current_context())
@@ -116,6 +117,7 @@ SETTINGS: Final = {
     "enrollment_address": "enrollment.addresses",
     "enrollment_workers": "enrollment.workers",
     "gateway_port": "gateway.port",
+    "bundle_port": "bundles.port",
     "mesh": "mesh.enabled",
     "database_url": "store.database_url",
 }
@@ -176,7 +178,7 @@ def _say_ready(
         "api": bound.api_url,
         "enrollment": bound.enrollment_url,
         "gateway": next(iter(bound.gateway_urls), None),
-        "bundle": None,
+        "bundle": bound.bundle_url,
         "pins": list(ready.pins),
         "gateway_pins": list(ready.gateway_pins),
         "data_dir": str(place),

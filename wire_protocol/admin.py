@@ -165,6 +165,7 @@ class IssueAnswer(Answer):
     gateway_url: str | None = None  # without one the machine has to listen
     pins: list[str]
     command: Shown
+    bare_command: str | None = None  # for a machine without Enlist; where bundles are served
     code: Literal["token-already-shown"] | None = None
 
 

@@ -11,7 +11,7 @@ from operator_cli import arguments, columns, connection, global_options, moments
 
 SHOWN = (
     "node_id", "enrollment_id", "token", "join_token", "expires_at", "platform_url", "pins",
-    "command",
+    "command", "bare_command",
 )  # fmt: skip
 _PAGE = 500
 _MAX_CERTIFICATE_BYTES = 4096
@@ -85,7 +85,7 @@ def enroll_token(
     if raw and issued["join_token"] is not None:
         click.echo(issued["join_token"])
     else:
-        printing.show({name: issued[name] for name in SHOWN}, lines=lambda: _paste(issued))
+        printing.show({name: issued.get(name) for name in SHOWN}, lines=lambda: _paste(issued))
     if issued["gateway_url"] is None:
         printing.say(_NO_GATEWAY)
 
@@ -178,6 +178,12 @@ def _paste(issued: dict[str, Any]) -> Iterator[str]:
         f"(enrollment {issued['enrollment_id']}):"
     )
     yield issued["command"]
+    if issued.get("bare_command"):
+        printing.say(
+            "On a machine that has no Enlist yet, paste this instead; it installs Enlist from this "
+            f"Platform and asks for the token (enlist nodes enroll-token {node_id} --raw prints "
+            f"the token alone):\n{issued['bare_command']}"
+        )
     if issued["gateway_url"] is not None:
         printing.say(
             "The machine will dial out to the gateway and needs no open port. To have the Platform "

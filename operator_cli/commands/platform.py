@@ -1,4 +1,4 @@
-"""`enlist platform`: the Platform's addresses and keys, and turning the keys over."""
+"""`enlist platform`: the Platform's addresses, keys and bundles, and turning the keys over."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,16 +7,20 @@ import click
 
 from enlist import calls, platforms
 from operator_cli import arguments, columns, connection, lazy, moments, printing
+from operator_cli.commands import platform_bundles
 
 
 @click.group(cls=lazy.Group, no_args_is_help=True)
 def platform() -> None:
-    """The Platform and its keys.
+    """The Platform, its keys and what machines install from.
 
     Examples:
       enlist platform show
       enlist platform rotate-trust-key
     """
+
+
+platform.add_command(platform_bundles.bundles)
 
 
 @arguments.command(platform, "show")

@@ -18,6 +18,7 @@ class Principal:
     name: str
     permissions: frozenset[str]
     token_id: str | None = None
+    is_local: bool = False
     mfa_verified: bool = False
 
     def may(self, permission: str) -> bool:
@@ -44,4 +45,4 @@ def local(peer_uid: int, *, own_uid: int) -> Principal:
             f"uid {peer_uid} is not administrator here: use root, the account of the Platform "
             f"(uid {own_uid}), or an API token."
         )
-    return Principal(name=f"local:{peer_uid}", permissions=permissions.ALL)
+    return Principal(name=f"local:{peer_uid}", permissions=permissions.ALL, is_local=True)

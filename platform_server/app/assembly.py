@@ -26,6 +26,7 @@ from platform_server.endpoints import (
     api_tokens,
     audit_log,
     backups,
+    bundle_routes,
     doors,
     event_stream,
     health,
@@ -118,6 +119,9 @@ async def build(
                 keyring=keyring,
             )
         ),
+        *bundle_routes.BundleRoutes(
+            given.data_dir / data_dir.BUNDLES, settings=settings.bundles, url=given.bundle_url
+        ).served(),
         *event_stream.served(
             event_stream.EventStream(
                 most=settings.api.event_readers, draining=draining, meter=meter

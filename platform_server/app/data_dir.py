@@ -20,9 +20,12 @@ from runtime_kit import private_files
 from wire_protocol import problems
 
 RUN: Final = "run"
+BUNDLES: Final = "bundles"
+# A bundle server with an account of its own sees the folder through a mount of its own.
+_SHARED_FOLDER: Final = 0o755
 LOCK: Final = "host.lock"
 _MARKS: Final = (key_file.NAME, "enlist.db", f"{RUN}/{LOCK}")  # each of them only we make
-_OWN: Final = (key_file.NAME, ".tmp-*", "enlist.db*", RUN, "bundles", "config*.toml", "lost+found")
+_OWN: Final = (key_file.NAME, ".tmp-*", "enlist.db*", RUN, BUNDLES, "config*.toml", "lost+found")
 
 
 def default(*, environ: Mapping[str, str]) -> pathlib.Path:
@@ -84,12 +87,18 @@ def _holds_other_things(path: pathlib.Path) -> bool:
     )
 
 
-def ensure(path: pathlib.Path) -> pathlib.Path:
-    """Makes the directory and its run/ folder; gives the latter. Raises `CannotStart`."""
+def ensure(path: pathlib.Path, *, bundles_are_shared: bool) -> pathlib.Path:
+    """Makes the directory and its folders; gives run/. Raises `CannotStart`."""
     try:
         private_files.ensure_private_folder(path)
         private_files.ensure_private_folder(path / RUN)
         private_files.ensure_private_folder(path / RUN / "listener")
+        for folder in (path / BUNDLES, path / BUNDLES / "sha256"):
+            if bundles_are_shared:
+                folder.mkdir(exist_ok=True)
+                folder.chmod(_SHARED_FOLDER)
+            else:
+                private_files.ensure_private_folder(folder)
     except OSError as fault:
         raise _unusable(path, reason=str(fault)) from None
     return path / RUN

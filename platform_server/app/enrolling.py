@@ -14,7 +14,8 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from platform_server.app import certificates, connecting, data_dir, meshing, orders
+from platform_server.app import certificates, connecting, data_dir, meshing, operating, orders
+from platform_server.bundles import places
 from platform_server.endpoints import (
     enroll_decision,
     enroll_door,
@@ -85,6 +86,19 @@ class Whereabouts:
             return tuple(self._kept.enrollment_pins)
         return tuple(self._kept.api_pins)
 
+    @property
+    def bundles(self) -> invitations.Bundles | None:
+        """Where a bare machine finds an installer and something to install, and the pins there.
+
+        The bundle port serves with the enrollment port's key, whatever machines that join go by.
+        """
+        folder = self._given.data_dir / data_dir.BUNDLES
+        if self._given.bundle_url is None or not places.has_something(folder):
+            return None
+        return invitations.Bundles(
+            url=self._given.bundle_url, pins=tuple(self._kept.enrollment_pins)
+        )
+
     def shown(self) -> platform_routes.Whereabouts:
         """As `/platform` tells it; where no nodes are taken, nothing of where they would come."""
         taking = self._settings.dispatch_enabled
@@ -95,6 +109,7 @@ class Whereabouts:
             certificate_sha256=None if identity is None else identity.fingerprint,
             api_pins=tuple(self._kept.api_pins),
             gateway_is_on=self._kept.gateway is not None,
+            bundle_url=self._given.bundle_url,
         )
 
     def facts(self) -> statements.Facts:
@@ -193,6 +208,15 @@ async def build(
         clock=clock,
         mesh=mesh,
     )
+    operated = operating.build(
+        given,
+        settings=settings,
+        store=store,
+        trust=trust,
+        given=connected.given,
+        operators=operators,
+        clock=clock,
+    )
     door = enroll_door.EnrollDoor(
         store,
         trust=trust,
@@ -217,12 +241,13 @@ async def build(
                 ports_changed=kept.ensure_now,
             ).served(),
             *connected.operator_routes,
+            *operated.operator_routes,
         ),
         anonymous_routes=enroll_server.routes_of(
             door, places=enroll_server.Places(settings.enrollment.connections)
         ),
         socket_door=enroll_server.SocketDoor(door),
-        tasks={**tasks, **connected.tasks},
+        tasks={**tasks, **connected.tasks, **operated.tasks},
         client_file=client_file,
         asker=asker,
         mesh=mesh,
@@ -274,6 +299,7 @@ def _invitation(
             gateway_url=next(iter(trust.published.statement.gateway_urls), None),
             pins=where.pins,
             trust_key_ids=platform_routes.key_ids_of(trust.published),
+            bundles=where.bundles,
         )
 
     return invite

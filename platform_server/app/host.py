@@ -1,8 +1,9 @@
 """The host: the process of `enlist serve` that lasts.
 
-It binds every socket, starts the engine and the listener's processes and hands them the sockets,
-holds no secret and opens no store. While an engine is replaced or has died, the sockets stay: what
-connects waits in their queues and is served by the next engine.
+It binds every socket or takes it from a service manager, starts the engine and the processes at the
+edge (`edges`) and hands them the sockets, holds no secret and opens no store. While an engine is
+replaced or has died, the sockets stay: what connects waits in their queues and is served by the
+next engine.
 """
 
 import asyncio
@@ -14,14 +15,16 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from platform_server.app import binding, children, data_dir, failures, logs, orders
+from platform_server.app import binding, children, data_dir, edges, failures, logs, orders, passed
 from platform_server.settings import groups, layers
+from runtime_kit import service_manager
 from wire_protocol import problems
 
 _LOG = logging.getLogger(__name__)
 _READY_SECONDS: Final = 60.0
-_LISTENER_STOP_SECONDS: Final = 3.5
-_ENGINE_STOP_SECONDS: Final = 5.5  # both together within the 10 s in which a Platform is gone
+_ENGINE_STOP_SECONDS: Final = (
+    5.5  # and the edge's before it: both together within the 10 s in which a Platform is gone
+)
 _RESTARTS: Final = 5
 _RESTART_WINDOW_SECONDS: Final = 60.0
 _FIRST_WAIT_SECONDS: Final = 0.2
@@ -44,11 +47,13 @@ def serve(request: Request) -> int:
     data_dir.require_ours(request.data_dir)
     loaded = _load(request)
     logs.configure(level=loaded.settings.log.level, form=loaded.settings.log.format, process="host")
-    run = data_dir.ensure(request.data_dir)
+    run = data_dir.ensure(request.data_dir, bundles_are_shared=loaded.settings.bundles.unit)
+    given, manager = passed.of_this_process()
     lock = data_dir.lock(run)
     try:
-        with binding.bound(loaded.settings, run=run) as sockets:
-            return asyncio.run(Host(request, bound=sockets, settings=loaded.settings).run())
+        with binding.bound(loaded.settings, run=run, given=given) as sockets:
+            host = Host(request, bound=sockets, settings=loaded.settings, manager=manager)
+            return asyncio.run(host.run())
     finally:
         os.close(lock)
 
@@ -63,18 +68,24 @@ def _load(request: Request) -> layers.Loaded:
 
 
 class Host:
-    """Supervises one engine and the listener's processes."""
+    """Supervises one engine and the processes at the edge."""
 
     def __init__(
-        self, request: Request, *, bound: binding.Bound, settings: groups.Settings
+        self,
+        request: Request,
+        *,
+        bound: binding.Bound,
+        settings: groups.Settings,
+        manager: service_manager.Manager,
     ) -> None:
         self._request = request
         self._bound = bound
+        self._manager = manager
         self._settings = settings
         self._stop = asyncio.Event()
         self._replace = asyncio.Event()
         self._engine: children.Child | None = None
-        self._listeners: list[children.Child] = []
+        self._edge: list[children.Child] = []
         self._restarts: list[float] = []
 
     async def run(self) -> int:
@@ -87,8 +98,12 @@ class Host:
             ready = await self._start_engine()
             if ready is None:
                 return int(problems.Exit.DONE)  # told to stop before anything served
-            self._start_listeners()
+            self._write_for_units()
+            self._edge = [
+                self._start_edge(one) for one in edges.wanted(self._bound, self._settings)
+            ]
             self._request.on_ready(self._bound, ready)
+            self._manager.ready(f"{self._bound.api_url} answers")
             await self._watch()
         finally:
             await self._end()
@@ -104,14 +119,14 @@ class Host:
                 await self._replace_engine()
             elif happened is self._engine:
                 await self._restart_engine()
-            elif happened in self._listeners:
-                await self._restart_listener(happened)
+            elif happened in self._edge:
+                await self._restart_edge(happened)
 
     async def _next_event(self) -> children.Child | None:
         """Waits for a signal or for a child's end; gives that child."""
         watched = {
             asyncio.create_task(child.ended(), name=child.name): child
-            for child in (self._engine, *self._listeners)
+            for child in (self._engine, *self._edge)
             if child is not None
         }
         signals = [asyncio.create_task(one.wait()) for one in (self._stop, self._replace)]
@@ -142,6 +157,7 @@ class Host:
             gateway_fds=[one.fileno() for one in self._bound.gateway],
             gateway_urls=self._bound.gateway_urls,
             gateway_names=self._bound.gateway_names,
+            bundle_url=self._bound.bundle_url,
         )
         descriptor = orders.write(given)
         try:
@@ -191,9 +207,16 @@ class Host:
         except layers.InvalidSettings as fault:
             _LOG.error("The engine is not replaced", extra={"reason": str(fault)})
             return
+        _LOG.info("Replacing the engine")
+        self._manager.reloading()
+        try:
+            await self._replace_by(settings)
+        finally:
+            self._manager.ready()
+
+    async def _replace_by(self, settings: groups.Settings) -> None:
         old = self._engine
         one_at_a_time = not (settings.store.database_url or "sqlite:").startswith("postgres")
-        _LOG.info("Replacing the engine")
         if old is not None and one_at_a_time:
             await old.stop(seconds=_ENGINE_STOP_SECONDS)
         try:
@@ -204,6 +227,7 @@ class Host:
                 self._engine = old
             return
         self._settings = settings
+        self._write_for_units()
         if old is not None and not one_at_a_time:
             await old.stop(seconds=_ENGINE_STOP_SECONDS)
         _LOG.info("The engine was replaced")
@@ -228,13 +252,14 @@ class Host:
             else:
                 return
 
-    async def _restart_listener(self, gone: children.Child) -> None:
+    async def _restart_edge(self, gone: children.Child) -> None:
         _LOG.error(
-            "A listener ended by itself", extra={"exit_code": await gone.ended(), "pid": gone.pid}
+            "A process at the edge ended by itself",
+            extra={"name_of_it": gone.name, "exit_code": await gone.ended(), "pid": gone.pid},
         )
-        self._listeners.remove(gone)
+        self._edge.remove(gone)
         if await self._wait_before_restart():
-            self._listeners.append(self._start_listener())
+            self._edge.append(self._start_edge(gone.name))
 
     async def _wait_before_restart(self) -> bool:
         """Waits longer each time; False when told to stop. Raises `CannotStart` at the fifth."""
@@ -258,40 +283,27 @@ class Host:
             return True
         return False
 
-    def _start_listeners(self) -> None:
-        if self._bound.enrollment_url is None:
-            return
-        self._listeners = [self._start_listener() for _ in range(self._settings.enrollment.workers)]
+    def _start_edge(self, name: str) -> children.Child:
+        return edges.start(
+            name, bound=self._bound, settings=self._settings, folder=self._request.data_dir
+        )
 
-    def _start_listener(self) -> children.Child:
-        group = self._settings.enrollment
-        run = self._request.data_dir / data_dir.RUN
-        descriptors = [one.fileno() for one in self._bound.enrollment]
-        arguments = [
-            "platform_server.listener",
-            *(word for fd in descriptors for word in ("--fd", str(fd))),
-            *("--child-of", str(os.getpid())),
-            *("--tls-file", str(run / "listener" / "tls.pem")),
-            *("--engine-socket", str(run / binding.ENROLL_SOCKET)),
-            *("--max-body-bytes", str(group.body_bytes)),
-            *("--max-in-work", str(group.connections)),
-            *("--max-sockets", str(group.sockets)),
-            *("--drain-s", str(_LISTENER_STOP_SECONDS - 0.5)),
-            *("--log-level", self._settings.log.level),
-            *("--log-format", self._settings.log.format),
-            *(
-                word
-                for network in group.trusted_proxies
-                for word in ("--trusted-proxy", str(network))
-            ),
-        ]
-        return children.start("listener", module=arguments, inherit=descriptors)
+    def _write_for_units(self) -> None:
+        """What the edge's own units are to know, before whoever waits for us starts them."""
+        try:
+            edges.write_for_units(self._settings, folder=self._request.data_dir)
+        except OSError as fault:
+            raise failures.CannotStart(
+                f"What the listener's unit needs cannot be written: {fault}",
+                exit_code=problems.Exit.TEMPORARY,
+            ) from None
 
     async def _end(self) -> None:
-        """Listeners first, so that what they hold can still be served; then the engine."""
+        """The edge first, so that what it holds can still be served; then the engine."""
+        self._manager.stopping()
         async with asyncio.TaskGroup() as group:
-            for child in self._listeners:
-                group.create_task(child.stop(seconds=_LISTENER_STOP_SECONDS))
+            for child in self._edge:
+                group.create_task(child.stop(seconds=edges.STOP_SECONDS))
         if self._engine is not None:
             await self._engine.stop(seconds=_ENGINE_STOP_SECONDS)
         _LOG.info("The Platform has stopped")

@@ -36,6 +36,7 @@ class Orders:
     gateway_fds: Sequence[int] = ()
     gateway_urls: Sequence[str] = ()  # none while the gateway is off
     gateway_names: Sequence[str] = ()
+    bundle_url: str | None = None  # None while the bundle port is off
 
     def descriptors(self) -> tuple[int, ...]:
         """Everything the engine inherits beside the orders themselves."""

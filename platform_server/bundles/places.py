@@ -34,3 +34,10 @@ def file_of(target: bytes) -> Path | None:
 def latest(arch: str) -> str:
     """The file that names the latest archive for an architecture: its hash and its name."""
     return f"worker-{arch}"
+
+
+def has_something(folder: Path) -> bool:
+    """Whether a machine that comes finds an installer and an archive to install."""
+    return (folder / INSTALLER).is_file() and any(
+        (folder / latest(arch)).is_file() for arch in ARCHITECTURES
+    )

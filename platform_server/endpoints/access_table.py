@@ -35,6 +35,10 @@ ACCESS: Final[dict[tuple[str, str], str]] = {
     ("GET", "/api/v1/nodes/{node_id}/orders"): "nodes.view",
     ("POST", "/api/v1/nodes/{node_id}/orders"): "nodes.manage",
     ("DELETE", "/api/v1/nodes/{node_id}/orders/{order_id}"): "nodes.manage",
+    ("POST", "/api/v1/nodes/update"): "operations.manage",
+    ("POST", "/api/v1/nodes/{node_id}/roll-back"): "operations.manage",
+    ("GET", "/api/v1/operations"): "operations.view",
+    ("GET", "/api/v1/operations/{operation_id}"): "operations.view",
     ("POST", "/api/v1/enrollments"): "nodes.enroll",
     ("GET", "/api/v1/enrollments"): "nodes.view",
     ("DELETE", "/api/v1/enrollments/{enrollment_id}"): "nodes.enroll",
@@ -46,6 +50,10 @@ ACCESS: Final[dict[tuple[str, str], str]] = {
     ("POST", "/api/v1/platform/rotate-master-key"): "platform.manage",
     ("POST", "/api/v1/platform/rotate-trust-key"): "platform.manage",
     ("POST", "/api/v1/platform/rotate-tls-key"): "platform.manage",
+    ("GET", "/api/v1/platform/bundles"): "nodes.view",
+    ("POST", "/api/v1/platform/bundles"): "platform.manage",
+    ("POST", "/api/v1/platform/bundles/pieces"): "platform.manage",
+    ("DELETE", "/api/v1/platform/bundles/{bundle}"): "platform.manage",
     ("POST", "/api/v1/backup"): "backup.manage",
     ("GET", "/api/v1/events"): "nodes.view",
     ("GET", "/api/v1/tokens"): "tokens.manage",
@@ -59,6 +67,7 @@ VIEW_OF: Final[dict[str, str]] = {
     "nodes.manage": "nodes.view",
     "nodes.enroll": "nodes.view",
     "platform.manage": "nodes.view",
+    "operations.manage": "operations.view",
 }
 
 

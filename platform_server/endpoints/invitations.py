@@ -1,8 +1,13 @@
-"""What the operator is handed when a token is issued: the join token, the command, the answer.
+"""What the operator is handed when a token is issued: the join token, the commands, the answer.
 
-The only place where a token's text is put into an answer.
+The only place where a token's text is put into an answer. The line for a bare machine fetches the
+installer from the bundle port. It is the one place where curl's `-k` stands: the machine has
+nothing yet by which it could know the Platform's own certificate, and the pin decides (curl judges
+`--pinnedpubkey` under `-k` as well, and sends nothing where it does not match). The token is asked
+for on the terminal.
 """
 
+import base64
 import dataclasses
 from collections.abc import Sequence
 from typing import Final
@@ -14,6 +19,14 @@ _HERE: Final = "ENLIST_JOIN_TOKEN"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Bundles:
+    """Where a machine without Enlist fetches it, and the pins it is to expect there."""
+
+    url: str
+    pins: Sequence[pins.Pin]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
     """What a join token says of this Platform at the moment of issuing."""
 
@@ -21,6 +34,7 @@ class Invitation:
     gateway_url: str | None
     pins: Sequence[pins.Pin]
     trust_key_ids: Sequence[ids.KeyId]
+    bundles: Bundles | None = None  # None where a bare machine would find nothing to install
 
 
 def answer_of(issued: issue.Issued, *, invitation: Invitation) -> admin.IssueAnswer:
@@ -50,6 +64,7 @@ def answer_of(issued: issue.Issued, *, invitation: Invitation) -> admin.IssueAns
         gateway_url=invitation.gateway_url,
         pins=list(invitation.pins),
         command=None if join is None else _command(join),
+        bare_command=bare_command(invitation.bundles) if join and invitation.bundles else None,
     )
 
 
@@ -81,3 +96,17 @@ def changes_of(issued: issue.Issued) -> list[admin.Change]:
 def _command(join: str) -> str:
     """What to paste on the machine: the token goes in by a here-document, never as an argument."""
     return f"enlist worker join - <<'{_HERE}'\n{join}\n{_HERE}"
+
+
+def bare_command(found: Bundles) -> str:
+    """What to paste on a machine without Enlist."""
+    keys = ";".join(f"sha256//{_base64_of(pin)}" for pin in found.pins)
+    named = " ".join(f"--pin {pin}" for pin in found.pins)
+    return (
+        f"curl -fsSk --pinnedpubkey '{keys}' {found.url}/install.sh | "
+        f"sudo sh -s -- --role worker --from {found.url} {named}"
+    )
+
+
+def _base64_of(pin: pins.Pin) -> str:
+    return base64.b64encode(bytes.fromhex(pin.removeprefix("sha256:"))).decode("ascii")

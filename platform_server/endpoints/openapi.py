@@ -24,6 +24,7 @@ _WITH_BODY: Final = ("too-large", "unsupported-media-type")
 _SIGNED_IN: Final = ("not-signed-in", "not-permitted")
 # What stands in a path; another form names nothing that exists.
 _PLACEHOLDERS: Final = {
+    "bundle": "^[0-9a-f]{64}$",
     "node_id": ids.NODE_ID_AS_TYPED,
     "enrollment_id": "^[0-9a-f]{16}$",
     "token_id": "^[0-9a-f]{16}$",

@@ -36,6 +36,7 @@ class Whereabouts:
     pins: Sequence[pins.Pin]
     certificate_sha256: str | None  # None while the enrollment port is off
     gateway_is_on: bool = False
+    bundle_url: str | None = None
 
 
 class RotateTlsKeyRequest(admin.Request):
@@ -99,7 +100,7 @@ class PlatformRoutes:
             certificate_sha256=here.certificate_sha256,
             gateway_url=gateway_url,
             gateway_pins=list(gateway_pins),
-            bundle_url=None,
+            bundle_url=here.bundle_url,
             api_pins=list(here.api_pins),
             trust_keys=trust_keys,
             epoch=epoch,

@@ -1,6 +1,7 @@
 """`enlist serve` as processes: what it prints, what it survives, what it refuses to start over."""
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -171,6 +172,27 @@ def test_a_killed_engine_is_started_again_and_callers_wait_for_it(tmp_path: path
             assert len(json.loads(platform.enlist("tokens", "list", "-o", "json"))["tokens"]) == 1
 
 
+def test_the_bundle_server_is_a_child_of_its_own_and_is_kept_running(
+    tmp_path: pathlib.Path,
+) -> None:
+    with real_platform.running(tmp_path / "p", "--bundle-port", "0") as platform:
+        url = platform.said["bundle"]
+        assert platform.api("GET", "/platform")["bundle_url"] == url
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        ask = functools.partial(httpx.get, f"{url}/install.sh", verify=context, timeout=20)
+        assert ask().status_code == 404  # no bundle was put there
+        (platform.data_dir / "bundles" / "install.sh").write_text("#!/bin/sh\n")
+        assert ask().text == "#!/bin/sh\n"
+        engine, first = platform.child("engine").pid, platform.child("platform_server.bundles").pid
+        platform.process.send_signal(signal.SIGHUP)
+        _until(lambda: len(platform.family()) == 4 and platform.child("engine").pid != engine)
+        assert platform.child("platform_server.bundles").pid == first
+        os.kill(first, signal.SIGKILL)
+        assert ask().status_code == 200  # waited in the socket's queue for the next one
+        assert platform.child("platform_server.bundles").pid != first
+
+
 def test_a_killed_listener_is_started_again(tmp_path: pathlib.Path) -> None:
     with real_platform.running(tmp_path / "p") as platform:
         before = platform.child(LISTENER)
@@ -336,7 +358,11 @@ def test_a_missing_master_key_over_an_existing_store_is_refused(tmp_path: pathli
             ["--enrollment-port", "0", "--gateway-port", "on"],
             "gateway.port (from flag --gateway-port)",
         ),
-        "the bundle server": (["--bundle-port", "9000"], "--bundle-port is not built yet"),
+        "a bundle port without the key it serves with": (["--bundle-port"], "--enrollment-port"),
+        "a bundle port on the enrollment port": (
+            ["--enrollment-port", "9444", "--bundle-port", "9444"],
+            "--bundle-port",
+        ),
         "a port below 1024": (["--enrollment-port", "443"], "1024"),
         "an address out of shape": (["--listen", "8440"], "HOST:PORT"),
         "an address of another machine": (["--listen", "192.0.2.1:8440"], "does not exist"),

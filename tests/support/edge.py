@@ -18,6 +18,7 @@ from runtime_kit.http1 import limits, messages, server
 from tests.support import certificates
 
 ROOT = Path(__file__).parents[2]
+LISTENER = "platform_server.listener"
 PATIENCE_S = 20.0  # for what takes no time unless it is broken
 
 
@@ -131,8 +132,9 @@ async def running(
     listening: socket.socket | None = None,
     tls_file: Path | None = None,
     server_certificate: certificates.Issued | None = None,
+    module: str = LISTENER,
 ) -> AsyncIterator[Listener]:
-    """Start a listener and wait until it serves; several share a port by sharing the socket."""
+    """Start a process at the edge and wait until it serves; several may share a socket."""
     own = listening is None
     sock = bound() if listening is None else listening
     issued = server_certificate or certificates.issue()
@@ -140,9 +142,10 @@ async def running(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "platform_server.listener",
+        module,
         *("--fd", str(sock.fileno()), "--tls-file", str(file)),
-        *("--engine-socket", str(folder / "e.sock"), *arguments),
+        *(("--engine-socket", str(folder / "e.sock")) if module == LISTENER else ()),
+        *arguments,
         pass_fds=[sock.fileno()],
         cwd=ROOT,
         stdin=asyncio.subprocess.DEVNULL,
