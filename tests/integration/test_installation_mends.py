@@ -9,7 +9,7 @@ import pytest
 
 from installer.checkup import checkup as installation
 from operator_cli import checkups
-from tests.integration import test_installation_checkup as damages
+from tests.support import installed_damages as damages
 from tests.support import installed_tree
 
 Tree = installed_tree.Tree
