@@ -79,7 +79,7 @@ def change(
     if before == to:  # an interrupted change is watched once more
         before = switch.previous(layout)
     running = services.in_use(layout_kit.SERVICES[layout.role])
-    watch = _Watch(
+    watch = Watch(
         services=services, waits=waits, ready_seconds=ready_seconds, steady_seconds=steady_seconds
     )
     switch.to_release(layout, to)
@@ -96,11 +96,13 @@ def change(
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Watch:
+class Watch:
+    """How services are looked at after a start."""
+
     services: Services
     waits: waiting.Waits
-    ready_seconds: float
-    steady_seconds: float
+    ready_seconds: float = READY_SECONDS
+    steady_seconds: float = STEADY_SECONDS
 
     def lives(self, names: tuple[str, ...]) -> str:
         """Empty when all of them came up and stayed; the reason otherwise."""
@@ -126,7 +128,7 @@ class _Watch:
         return ""
 
 
-def _run(layout: layout_kit.Layout, release_id: str, names: tuple[str, ...], watch: _Watch) -> str:
+def _run(layout: layout_kit.Layout, release_id: str, names: tuple[str, ...], watch: Watch) -> str:
     try:
         watch.services.put_units(layout, release_id)
         for name in names:

@@ -17,9 +17,11 @@ from installer import (
     firewall,
     install,
     joining,
+    offering,
     programs,
     tree,
     uninstall,
+    units,
     waiting,
 )
 from installer import layout as layout_kit
@@ -83,12 +85,15 @@ def _install(chosen: argparse.Namespace, progress: progress_kit.Progress) -> int
     token = _token(chosen, layout)
     outcome = install.install(wish, progress=progress, waits=waiting.SystemWaits())
     if outcome.end is not changeover.End.CHANGED:
+        if before is None:
+            return _fail(f"Installed, and not alive: {outcome.reason}", 6)
         return _fail(
             f"{source.release.id} does not live here: {outcome.reason} In use: {outcome.release}.",
             _WENT_BACK,
         )
     progress.say(f"Installed: {outcome.release} as {layout.role} in {layout.root}")
     _firewall(chosen, layout, progress)
+    _offer(chosen, layout, progress)
     code = 0
     if token is not None:
         with progress.phase("join", "Joining"):
@@ -160,6 +165,24 @@ def _firewall(
             firewall.open_port(opened)
 
 
+def _offer(
+    chosen: argparse.Namespace, layout: layout_kit.Layout, progress: progress_kit.Progress
+) -> None:
+    """A Platform offers the workers' archives that it was installed beside."""
+    folder = pathlib.Path(chosen.beside)
+    if layout.role is not layout_kit.Role.PLATFORM or not chosen.beside:
+        return
+    if not offering.lies_beside(folder):
+        return
+    by_hand = " ".join(offering.command(layout, folder))
+    if not units.is_running() or layout.account is None:
+        progress.say(f"To offer the worker bundles, once the Platform runs: {by_hand}")
+        return
+    with progress.phase("bundles", f"Offering the worker bundles in {folder}"):
+        if not offering.offer(layout, folder):
+            progress.say(f"They could not be offered. Then: {by_hand}")
+
+
 def _say_plan(wish: install.Wish, *, before: receipt_kit.Receipt | None) -> None:
     layout, release = wish.layout, wish.source.release
     lines = [f"make the account {name}" for name in layout.accounts]
@@ -189,6 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--yes", action="store_true")
     parser.add_argument("--debug", action="store_true")
     parser.add_argument("--source", default="")
+    parser.add_argument("--beside", default="")
     parser.add_argument("--version", default="")
     parser.add_argument("--release-key", default="")
     parser.add_argument("--replace-key", action="store_true")

@@ -287,7 +287,20 @@ def _put_in_use(
             units.enable(new_units)
             crash_points.reach(UNITS_MADE)
             units.start(new_units, again=changed)
+            reason = _come_up(layout, new_units, waits=waits)
+        if reason:
+            return changeover.Outcome(end=changeover.End.STUCK, release=release_id, reason=reason)
     return changeover.Outcome(end=changeover.End.CHANGED, release=release_id)
+
+
+def _come_up(layout: layout_kit.Layout, made: list[units.Unit], *, waits: waiting.Waits) -> str:
+    """Waits for the services that start at once; the Agent starts when the machine has joined."""
+    enabled = {unit.name for unit in made if unit.enabled}
+    names = tuple(name for name in layout_kit.SERVICES[layout.role] if name in enabled)
+    if not units.is_running():
+        return ""
+    services = changeover.Systemd()
+    return changeover.Watch(services=services, waits=waits, steady_seconds=0).lives(names)
 
 
 def _require_start(layout: layout_kit.Layout, release_id: str) -> None:

@@ -743,6 +743,7 @@ get_archive() {
         *://*) die 2 "--from takes an https address, a folder or a file, not $FROM." ;;
         *)
             if [ -d "$FROM" ]; then
+                BESIDE=$(cd -- "$FROM" && pwd)
                 get_from_folder "$FROM"
             elif [ -f "$FROM" ]; then
                 ARCHIVE_NAME=${FROM##*/}
@@ -887,7 +888,7 @@ install_role() { # install_role JOIN_ARGUMENT...
     # Each flag is one word or none.
     # shellcheck disable=SC2046
     run_python "$WORK/code" --role "$ROLE" --prefix "$PREFIX" --data-dir "$DATA_DIR" \
-        --source "$WORK/release" --release-key "$WORK/release.pub" --version "$VERSION" \
+        --source "$WORK/release" --beside "$BESIDE" --release-key "$WORK/release.pub" --version "$VERSION" \
         --packages "$packages" --join-token-file "$TOKEN_FILE" --times "$TIMES" \
         --elapsed "$(tenths $(($(uptime_tenths) - BEGAN)))" \
         $(flag "$ROOTLESS" --rootless) $(flag "$DRY_RUN" --dry-run) $(flag "$YES" --yes) \
@@ -988,7 +989,7 @@ main() {
     BEGAN=$(uptime_tenths)
     ROLE='' FROM='' VERSION='' SHA256='' PIN='' RELEASE_KEY_FILE='' TOKEN_FILE='' PREFIX='' DATA_DIR=''
     CONTAINERS=no OPEN_FIREWALL=no UNINSTALL=no DRY_RUN=no YES=no DEBUG=no
-    PHASE='' PHASE_BEGAN=0 TIMES='' WORK='' PYTHON='' WEAK=--no-install-recommends
+    BESIDE='' PHASE='' PHASE_BEGAN=0 TIMES='' WORK='' PYTHON='' WEAK=--no-install-recommends
     # How long others' locks and a network that is not there yet are waited for.
     LOCK_SECONDS=${ENLIST_LOCK_SECONDS:-600}
     NETWORK_SECONDS=${ENLIST_NETWORK_SECONDS:-300}

@@ -226,7 +226,7 @@ def _unpack(tar: tarfile.TarFile, *, site: pathlib.Path, made: "_Written", pytho
 
 
 def _members(tar: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
-    members = {}
+    members: dict[str, tarfile.TarInfo] = {}
     for member in tar:
         if len(members) >= _MOST_FILES:
             raise BadPayload("The payload has more files than any of Enlist's.")
