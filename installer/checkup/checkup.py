@@ -90,6 +90,7 @@ class Checkup:
 
     def jobs(self) -> Sequence[Job]:
         """Every question; a file system may hang as a network does."""
+        self._seen = seen_kit.look_again(self._seen)
         return [
             side_by_side.Job(
                 name=name,
@@ -101,6 +102,7 @@ class Checkup:
 
     def look(self) -> Found:
         """The same one after the other, where there is no event loop to ask at once."""
+        self._seen = seen_kit.look_again(self._seen)
         return tuple(finding for _, look in _QUESTIONS for finding in look(self._seen))
 
     def mends(self, found: Sequence[findings.Finding], /) -> Sequence[mends.Mend]:

@@ -170,6 +170,16 @@ def look(
     )
 
 
+def look_again(seen: Seen) -> Seen:
+    """The same role as it is now, after something was mended."""
+    return look(
+        seen.around,
+        prefix=seen.layout.prefix,
+        role=seen.layout.role,
+        environment=seen.environment,
+    )
+
+
 def _layout(
     receipt: receipt_kit.Receipt | None,
     *,

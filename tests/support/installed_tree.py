@@ -178,6 +178,29 @@ def install(
     return Tree(root=root, layout=layout, here=here, release_id=release_id, account_uid=uid)
 
 
+def install_for_a_user(home: pathlib.Path) -> Tree:
+    """The same by a plain user below a folder of his own: neither account nor unit."""
+    layout = layout_kit.rootless(
+        layout_kit.Role.WORKER, prefix=home / "enlist", environment={"HOME": str(home)}
+    )
+    for folder in (layout.root, layout.data_dir, layout.link.parent):
+        folder.mkdir(parents=True)
+    for folder in (layout.prefix, layout.root):
+        folder.chmod(0o755)
+    layout.data_dir.chmod(0o700)
+    release_id = _lay_out(layout, version="1.2.3")
+    switch.to_release(layout, release_id)
+    layout.link.symlink_to(layout.command)
+    receipt_kit.write(_receipt(layout, release_id), layout=layout)
+    return Tree(
+        root=pathlib.Path("/"),
+        layout=layout,
+        here=layout,
+        release_id=release_id,
+        account_uid=os.geteuid(),
+    )
+
+
 def _below(layout: layout_kit.Layout, root: pathlib.Path) -> layout_kit.Layout:
     def below(path: pathlib.Path) -> pathlib.Path:
         return root / path.relative_to("/")
@@ -205,7 +228,7 @@ def _receipt(layout: layout_kit.Layout, release_id: str) -> receipt_kit.Receipt:
         installed_at="2026-01-31T12:00:00Z",
         updated_at="2026-01-31T12:00:00Z",
         accounts=layout.accounts,
-        units=tuple(sorted(path.name for path in folder.iterdir())),
+        units=tuple(sorted(path.name for path in folder.iterdir())) if layout.units else (),
     )
 
 
