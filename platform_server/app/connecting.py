@@ -9,7 +9,7 @@ in (enrolling).
 import dataclasses
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from platform_server.app import certificates, dispatching, meshing, orders
@@ -34,6 +34,7 @@ class Connecting:
     gateway: gateway.Gateway | None
     operator_routes: Sequence[routes.Route]
     tasks: Mapping[str, supervise.Work]
+    given: Callable[[ids.NodeId], None]
 
 
 async def build(
@@ -57,7 +58,10 @@ async def build(
         if trust is not None:
             await _warn_of_stranded(store)
         return Connecting(
-            gateway=None, operator_routes=dispatched.operator_routes, tasks=dispatched.tasks
+            gateway=None,
+            operator_routes=dispatched.operator_routes,
+            tasks=dispatched.tasks,
+            given=dispatched.given,
         )
     gate = gateway.Gateway(
         store,
@@ -82,6 +86,7 @@ async def build(
         gateway=gate,
         operator_routes=dispatched.operator_routes,
         tasks={**dispatched.tasks, **gate.tasks},
+        given=dispatched.given,
     )
 
 

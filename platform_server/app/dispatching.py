@@ -5,7 +5,7 @@ With dispatch off there is no trust key to sign with: the routes are there and r
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from platform_server.dispatch import deliver
 from platform_server.endpoints import node_orders, routes
@@ -20,11 +20,15 @@ from wire_protocol import ids, orders
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatching:
-    """What the engine serves and runs for orders; `deliverer` is None with dispatch off."""
+    """What the engine serves and runs for orders; `deliverer` is None with dispatch off.
+
+    `given` is to hear of each order that somebody here has stored.
+    """
 
     operator_routes: Sequence[routes.Route]
     tasks: Mapping[str, supervise.Work]
     deliverer: deliver.Deliverer | None
+    given: Callable[[ids.NodeId], None]
 
 
 def build(
@@ -39,7 +43,7 @@ def build(
     """Builds them."""
     if trust is None:
         off = node_orders.NodeOrders(operators=operators, sign=None, given=_nobody)
-        return Dispatching(operator_routes=off.served(), tasks={}, deliverer=None)
+        return Dispatching(operator_routes=off.served(), tasks={}, deliverer=None, given=_nobody)
     deliverer = deliver.Deliverer(
         store, asker=asker, environment=settings.platform.environment, clock=clock
     )
@@ -48,7 +52,12 @@ def build(
         sign=functools.partial(trust.sign, context=orders.CONTEXT),
         given=deliverer.given,
     ).served()
-    return Dispatching(operator_routes=served, tasks={"orders": deliverer.run}, deliverer=deliverer)
+    return Dispatching(
+        operator_routes=served,
+        tasks={"orders": deliverer.run},
+        deliverer=deliverer,
+        given=deliverer.given,
+    )
 
 
 def _nobody(node_id: ids.NodeId) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from platform_server.audit import retention
 from platform_server.dispatch import records as orders
 from platform_server.endpoints import mutations
+from platform_server.operations import records as operations
 from platform_server.sealing import key_file, rotation
 from platform_server.settings import groups
 from platform_server.store import contract
@@ -21,6 +22,7 @@ _LOG = logging.getLogger(__name__)
 _MASTER_KEY_SECONDS: Final = 5.0  # well within rotation.PRESENCE_SECONDS
 _PURGE_SECONDS: Final = 300.0
 _ORDERS_AT_ONCE: Final = 500
+_OPERATIONS_AT_ONCE: Final = 200
 
 
 class Housekeeper:
@@ -55,13 +57,18 @@ class Housekeeper:
             await self._clock.sleep(_PURGE_SECONDS)
 
     async def purge(self) -> None:
-        """Removes old idempotency keys, events, actions and orders, a batch at a time."""
+        """Removes old idempotency keys, events, actions, operations and orders, in batches."""
         now = self._clock.now()
         audit = self._settings.audit
         chores: tuple[Callable[[contract.Tx], Awaitable[object]], ...] = (
             lambda tx: mutations.purge(tx, now_micros=clock_kit.to_micros(now)),
             lambda tx: retention.purge(
                 tx, now=now, action_days=audit.action_days, event_days=audit.event_days
+            ),
+            lambda tx: operations.purge(
+                tx,
+                ended_before=now - datetime.timedelta(days=audit.event_days),
+                limit=_OPERATIONS_AT_ONCE,
             ),
             lambda tx: orders.purge(
                 tx,

@@ -2,9 +2,9 @@
 
 The world went on after the backup was made. So whatever was waiting to be used once is void (it
 may have been used), nobody's API token counts (it may have been revoked), orders are not given
-twice, and no node counts as heard. Tombstones, labels and the two logs stay as they were. The trust
-epoch rises, with a statement signed by the keys that machines hold, so that they follow this
-Platform and no longer the one it came from.
+twice, operations are not carried on, and no node counts as heard. Tombstones, labels and the two
+logs stay as they were. The trust epoch rises, with a statement signed by the keys that machines
+hold, so that they follow this Platform and no longer the one it came from.
 
 Known limit: what happened after the backup is forgotten; machines that enrolled later are unknown.
 """
@@ -72,6 +72,7 @@ async def settle(tx: contract.Tx, *, restore: Restore, keyring: envelope.Keyring
         moment,
         REASON,
     )
+    await _end_operations(tx, restore=restore)
     await tx.execute(
         "UPDATE nodes SET state = ?, reason = ? WHERE state IN (?, ?)",
         states.State.UNREACHABLE.value,
@@ -124,6 +125,22 @@ async def _revoke_pending(tx: contract.Tx, *, restore: Restore) -> int:
         revoked += len(found)
         if not found:
             return revoked
+
+
+async def _end_operations(tx: contract.Tx, *, restore: Restore) -> None:
+    """What was under way may have gone on after the backup; nobody knows how far.
+
+    A node that was out of service for one stays so, since what runs on it has to be looked at.
+    """
+    await tx.execute(
+        "UPDATE operations SET state = CASE WHEN state = 'requested' THEN 'cancelled' "
+        "ELSE 'failed' END, reason = ?, error_class = 'needs-operator', updated_at = ?, "
+        "ended_at = ?, next_at = NULL, holder = NULL, fence = fence + 1 WHERE ended_at IS NULL",
+        "The Platform was restored from a backup since: look at the node, and see whether it is to "
+        "take work again.",
+        clock_kit.to_micros(restore.now),
+        clock_kit.to_micros(restore.now),
+    )
 
 
 async def _publish(tx: contract.Tx, *, restore: Restore, keyring: envelope.Keyring) -> bool:

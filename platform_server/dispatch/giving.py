@@ -8,7 +8,8 @@ beside one another. The caller records the action.
 import dataclasses
 import datetime
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from platform_server.audit import events
 from platform_server.dispatch import ending, records, states
@@ -46,6 +47,7 @@ class Wish:
     ttl: datetime.timedelta
     created_by: str
     purpose: str | None = None
+    content: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 Signer = Callable[[bytes], tuple[wire_statements.Signature, ...]]
@@ -83,7 +85,7 @@ async def give(
         agent_id=ids.agent_id_of(node_id),
         expires_at=now + wish.ttl,
         kind=wish.kind.value,
-        content={},
+        content=wish.content,
     ).to_bytes()
     order = records.Order(
         order_id=secrets.token_hex(8),

@@ -351,6 +351,24 @@ class AuditGroup(Group):
     """Days for which events can be read again."""
 
 
+class OperationsGroup(Group):
+    """How long each part of an operation on a node may take."""
+
+    ready_seconds: Annotated[float, Field(ge=1, le=86_400)] = 120
+    """How long a node whose turn it is may take to be ready."""
+
+    staging_seconds: Annotated[float, Field(ge=1, le=7 * 86_400)] = 1800
+    """How long a node may take to fetch a release and to put it in its place."""
+
+    restart_seconds: Annotated[float, Field(ge=1, le=86_400)] = 180
+    """How long after that the release may take to be heard. A machine whose release does not come
+    up rolls back by itself within a minute."""
+
+    healthy_seconds: Annotated[float, Field(ge=0, le=3600)] = 15
+    """For how long a new release has to run before its node takes work again. A machine judges for
+    ten seconds whether it stays."""
+
+
 class ProbeGroup(Group):
     """Asking every listening node whether it is there."""
 
@@ -423,6 +441,7 @@ class Settings(Group):
     dispatch: DispatchGroup = DispatchGroup()
     mesh: MeshGroup = MeshGroup()
     audit: AuditGroup = AuditGroup()
+    operations: OperationsGroup = OperationsGroup()
     probe: ProbeGroup = ProbeGroup()
     store: StoreGroup = StoreGroup()
     log: LogGroup = LogGroup()
