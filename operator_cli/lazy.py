@@ -14,7 +14,15 @@ import click
 
 from operator_cli import global_options
 
-_OURS = ("wire_protocol", "runtime_kit", "enlist", "operator_cli", "worker_agent")
+_OURS = (
+    "wire_protocol",
+    "runtime_kit",
+    "enlist",
+    "operator_cli",
+    "worker_agent",
+    "installer",
+    "root_helper",
+)
 
 
 class Group(click.Group):
