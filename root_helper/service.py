@@ -7,10 +7,12 @@ starts it again.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import os
 import socket
+from collections.abc import AsyncIterator
 
 from installer import switch
 from root_helper import archives, changing, last_order, refusals, requests, trusted, verdict
@@ -23,6 +25,7 @@ from wire_protocol import helper, helper_state, statements, strict_json
 LOGGER = logging.getLogger(__name__)
 IDLE_SECONDS = 30.0
 CLOSE_SECONDS = 10.0
+TURN_SECONDS = 3.0
 MOST_AT_ONCE = 8
 _SEND_SECONDS = 5.0
 
@@ -33,6 +36,7 @@ class Limits:
 
     idle_seconds: float = IDLE_SECONDS
     close_seconds: float = CLOSE_SECONDS
+    turn_seconds: float = TURN_SECONDS
     read_seconds: float = requests.READ_SECONDS
 
 
@@ -188,11 +192,7 @@ class Service:
         )
 
     async def _order(self, connection: socket.socket, request: requests.Request) -> None:
-        if self._changing.locked():
-            raise refusals.Refused(
-                refusals.Code.BUSY, "A change of release is under way on this machine."
-            )
-        async with self._changing:
+        async with self._turn():
             with self._change.alone():
                 taken, to = await asyncio.to_thread(self._stage, request)
                 crash_points.reach(changing.STAGED)
@@ -202,6 +202,21 @@ class Service:
         LOGGER.info(
             "Order %s: %s, %s runs. %s", taken.number, outcome.end, outcome.release, outcome.reason
         )
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """One order at a time; the look at what was cut off takes a moment at each start."""
+        try:
+            async with asyncio.timeout(self._limits.turn_seconds):
+                await self._changing.acquire()
+        except TimeoutError:
+            raise refusals.Refused(
+                refusals.Code.BUSY, "A change of release is under way on this machine."
+            ) from None
+        try:
+            yield
+        finally:
+            self._changing.release()
 
     def _stage(self, request: requests.Request) -> tuple[last_order.LastOrder, str]:
         """Verifies all, writes the order down and has the release stand beside the others."""
