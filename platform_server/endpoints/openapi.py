@@ -29,6 +29,7 @@ _PLACEHOLDERS: Final = {
     "enrollment_id": "^[0-9a-f]{16}$",
     "token_id": "^[0-9a-f]{16}$",
     "order_id": "^[0-9a-f]{16}$",
+    "operation_id": "^[0-9a-f]{16}$",
 }
 
 _PROBLEM_SCHEMA: Final[dict[str, Any]] = {

@@ -28,7 +28,7 @@ class OperationsQuery(routes.PageQuery):
     """What the list of operations is narrowed to."""
 
     node_id: Annotated[
-        str | None, pydantic.Field(max_length=64, description="Only those on this node.")
+        admin.NodeIdField | None, pydantic.Field(description="Only those on this node.")
     ] = None
     open: Annotated[
         bool | None, pydantic.Field(description="Only those that have not ended, or that have.")
