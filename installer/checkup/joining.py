@@ -6,6 +6,7 @@ checkup.
 
 import json
 import os
+import pathlib
 import re
 from typing import Any
 
@@ -17,11 +18,14 @@ from wire_protocol import findings
 
 PENDING = "pending-join.json"
 _MOST = 65_536
-_STREAM = re.compile(r"^ListenStream=(?:.*:)?(\d{1,5})\s*$", re.MULTILINE)
+_STREAM = re.compile(r"^ListenStream=(\S*)\s*$", re.MULTILINE)
+_MOST_DROP_INS = 32
+_INNER = ("127.", "[::1]", "localhost")
 _USES = {
     "enlist-listener.socket": "machines that join",
+    "enlist-gateway.socket": "sessions of nodes",
     "enlist-bundles.socket": "releases for machines",
-    "enlist-platform.socket": "sessions of nodes",
+    "enlist-platform.socket": "the API",
 }
 
 Found = tuple[findings.Finding, ...]
@@ -89,15 +93,26 @@ def ports(seen: seen_kit.Seen) -> list[tuple[int, str]]:
 
 
 def _of_sockets(seen: seen_kit.Seen) -> list[tuple[int, str]]:
-    found: list[tuple[int, str]] = []
-    if seen.layout.units is None:
-        return found
+    """What the socket units listen on beyond this machine, as drop-ins leave it."""
+    folder = seen.here.units
+    if folder is None:
+        return []
+    found: dict[int, str] = {}
     for unit, use in _USES.items():
-        try:
-            content = around_kit.read(seen.under(seen.layout.units / unit))
-        except FileNotFoundError:
-            continue
-        for number in _STREAM.findall(content.decode(errors="replace")):
-            if not any(port == int(number) for port, _ in found):
-                found.append((int(number), use))
-    return found
+        drop_ins = sorted((folder / f"{unit}.d").glob("*.conf"))[:_MOST_DROP_INS]
+        streams: list[str] = []
+        for path in (folder / unit, *drop_ins):
+            for stream in _STREAM.findall(_text(path)):
+                streams = [*streams, stream] if stream else []  # an empty one takes all back
+        for stream in streams:
+            port = stream.rpartition(":")[2]
+            if port.isdigit() and not stream.startswith(_INNER):
+                found.setdefault(int(port), use)
+    return list(found.items())
+
+
+def _text(path: pathlib.Path) -> str:
+    try:
+        return around_kit.read(path).decode(errors="replace")
+    except FileNotFoundError:
+        return ""

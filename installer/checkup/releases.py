@@ -4,9 +4,12 @@ A release is whole when its folder is named by the hash of what it says and list
 that was cut off, or copied under another name, is never chosen.
 """
 
+import contextlib
 import functools
+import shutil
+from collections.abc import Iterator
 
-from installer import switch, tree
+from installer import failures, install, switch
 from installer.checkup import seen as seen_kit
 from runtime_kit import mends
 from wire_protocol import findings
@@ -87,8 +90,9 @@ def left_over(seen: seen_kit.Seen) -> Found:
 
 
 def left(seen: seen_kit.Seen) -> list[str]:
-    """What stands aside under a name that no release has."""
-    return [name for name in seen.releases if name.startswith(_ASIDE)]
+    """What stands aside under a name of an unfinished step, below the role's folder."""
+    beside = [f"releases/{name}" for name in seen.releases]
+    return [name for name in (*seen.entries, *beside) if name.rpartition("/")[2].startswith(_ASIDE)]
 
 
 def unused(seen: seen_kit.Seen) -> list[str]:
@@ -113,9 +117,9 @@ def mends_of(seen: seen_kit.Seen) -> list[mends.Mend]:
     possible += [
         mends.Mend(
             action="remove",
-            target=str(seen.layout.releases / name),
+            target=str(seen.layout.root / name),
             detail="what an interrupted installation left",
-            apply=functools.partial(_sweep, seen),
+            apply=functools.partial(_remove, seen, name),
         )
         for name in left(seen)
     ]
@@ -129,19 +133,31 @@ def _is_link(seen: seen_kit.Seen) -> bool:
 
 
 def _point(seen: seen_kit.Seen, release_id: str) -> None:
-    try:
+    with _alone(seen):
         if release_id == seen.previous.names:
             switch.back_to(seen.here, release_id)
             return
         # Gone first, so that what it led to does not become the release to go back to.
         seen.here.current.unlink(missing_ok=True)
         switch.to_release(seen.here, release_id)
-    except OSError as error:
-        raise mends.CannotMend(f"{error.strerror}") from error
 
 
-def _sweep(seen: seen_kit.Seen) -> None:
+def _remove(seen: seen_kit.Seen, name: str) -> None:
+    path = seen.here.root / name
+    with _alone(seen):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _alone(seen: seen_kit.Seen) -> Iterator[None]:
+    """Not while an installation, an update or a removal is at work here."""
     try:
-        tree.sweep(seen.here)
+        with install.one_at_a_time(seen.here):
+            yield
+    except failures.Failure as error:
+        raise mends.CannotMend(f"{error}") from error
     except OSError as error:
         raise mends.CannotMend(f"{error.strerror}") from error

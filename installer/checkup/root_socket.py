@@ -8,6 +8,7 @@ import json
 import os
 import stat
 
+from installer import changeover
 from installer import layout as layout_kit
 from installer.checkup import account, joining, services
 from installer.checkup import around as around_kit
@@ -77,7 +78,7 @@ def _trust(seen: seen_kit.Seen, *, facts: dict[str, object]) -> findings.Finding
             "root-helper",
             "It has no trust set of its own, so it believes no order of the Platform.",
             command=f"sudo {seen.layout.current}/bin/python -I -m root_helper.seed "
-            f"--data-dir {seen.layout.data_dir}",
+            f"--data-dir {seen.layout.data_dir} --prefix {seen.layout.prefix}",
             facts=facts,
         )
     return findings.ok("root-helper", "Its socket is as it must be.", facts=facts)
@@ -94,4 +95,19 @@ def _last(seen: seen_kit.Seen) -> Found:
         return ()
     if not isinstance(plain, dict):
         return ()
-    return (findings.ok("last-update", json.dumps(plain), facts=plain),)
+    told = {name: str(plain.get(name, ""))[:512] for name in ("end", "release", "reason", "at")}
+    if told["end"] == changeover.End.CHANGED:
+        return (
+            findings.ok(
+                "last-update", f"{told['release']} came into use on {told['at']}.", facts=told
+            ),
+        )
+    return (
+        findings.warning(
+            "last-update",
+            f"The last update ({told['at']}) was taken back, and {told['release']} runs: "
+            f"{told['reason'] or 'no reason was written down'}.",
+            command="journalctl -u enlist-helper.service -u enlist-agent.service -n 100",
+            facts=told,
+        ),
+    )

@@ -39,6 +39,7 @@ class Seen:
     receipt_fault: str | None
     current: Link
     previous: Link
+    entries: tuple[str, ...]  # of the role's folder
     releases: tuple[str, ...]  # every entry of the folder, whole or not
     release: release_kit.Release | None  # what the release in use says of itself
 
@@ -165,6 +166,7 @@ def look(
         receipt_fault=fault,
         current=current,
         previous=_link(around, layout, layout.previous),
+        entries=_entries(around.under(layout.root)),
         releases=_entries(around.under(layout.releases)),
         release=_release(around, layout, current.names),
     )

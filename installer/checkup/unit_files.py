@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from installer import layout as layout_kit
 from installer import units as units_kit
 from installer.checkup import around as around_kit
 from installer.checkup import seen as seen_kit
@@ -155,6 +156,8 @@ def _waits(
         return None
     if "\nType=oneshot" in unit.text:
         return "it does its work and ends"
+    if unit.name == layout_kit.SERVICES[seen.layout.role][0]:
+        return None
     if f"{stem}.socket" in names:
         return "its socket starts it when it is asked"
     return None if unit.enabled else "another unit starts it"

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from installer import install
 from installer.checkup import checkup as installation
 from operator_cli import checkups
 from tests.support import installed_damages as damages
@@ -167,3 +168,12 @@ def test_the_way_back_stays_where_the_release_in_use_is_put_back(tree: Tree) -> 
     fix(tree)
     assert tree.here.current.readlink().name == newer.release_id
     assert tree.here.previous.readlink().name == tree.release_id
+
+
+def test_while_an_installation_is_at_work_what_it_makes_is_left_alone(tree: Tree) -> None:
+    damages.DAMAGES["an installation was killed while it unpacked"].do(tree)
+    checkup = tree.checkup()
+    with install.one_at_a_time(tree.here):
+        (done,) = checkups.mend_all(checkup.mends(checkup.look()), tell=lambda _: None)
+    assert "Another installation" in (done.failed or "")
+    assert fix(tree) != []

@@ -1,12 +1,14 @@
 """How systemd sees the units is told unit by unit, with the class of what went wrong."""
 
+import json
 import pathlib
 from collections.abc import Mapping
 
 import pytest
 
 from installer import layout as layout_kit
-from installer.checkup import root_socket
+from installer.checkup import joining, root_socket
+from installer.checkup import seen as seen_kit
 from tests.support import installed_tree
 from wire_protocol import findings, helper
 
@@ -204,3 +206,55 @@ class TestRootHelper:
 
     def test_its_place_is_the_one_of_the_protocol(self) -> None:
         assert root_socket.SOCKET == helper.SOCKET
+
+
+class TestLastUpdate:
+    """What became of the last change of release, as the root helper wrote it down."""
+
+    def write(self, tree: Tree, **fields: str) -> None:
+        folder = tree.root / "var/lib/enlist/helper"
+        folder.mkdir(mode=0o700)
+        content = {"end": "changed", "release": "1.2.3-a", "at": "2026-01-31T12:00:00Z", **fields}
+        (folder / "last.json").write_text(json.dumps(content))
+
+    def test_one_that_went_well_is_told(self, tree: Tree) -> None:
+        self.write(tree)
+        assert "came into use" in tree.look()["last-update"].detail
+
+    def test_one_that_was_taken_back_is_a_warning_with_its_reason(self, tree: Tree) -> None:
+        self.write(tree, end="went-back", reason="It died at once")
+        found = tree.look()["last-update"]
+        assert found.status is findings.Status.WARNING
+        assert "It died at once" in found.detail
+        assert "journalctl -u enlist-helper.service" in (found.command or "")
+
+
+class TestPlatform:
+    """Its services and the ports that others must reach."""
+
+    @pytest.fixture
+    def tree(self, tmp_path: pathlib.Path) -> Tree:
+        made = installed_tree.install(tmp_path / "m", layout_kit.Role.PLATFORM)
+        made.run_systemd()
+        return made
+
+    def ports(self, tree: Tree) -> list[int]:
+        (seen,) = seen_kit.find(tree.around(), prefixes=[layout_kit.DEFAULT_PREFIX], environment={})
+        return [port for port, _ in joining.ports(seen)]
+
+    def test_one_that_was_stopped_is_told_though_a_socket_would_start_it(self, tree: Tree) -> None:
+        off = {"ActiveState": "inactive", "SubState": "dead"}
+        services = ("enlist-platform.service", "enlist-listener.service")
+        tree.run_systemd(states=dict.fromkeys(services, off))
+        found = tree.look()
+        assert found["unit.enlist-platform.service"].status is findings.Status.FAILED
+        assert "its socket starts it" in found["unit.enlist-listener.service"].detail
+
+    def test_the_ports_are_those_of_its_sockets_beyond_this_machine(self, tree: Tree) -> None:
+        assert self.ports(tree) == [8444, 8445, 8446]
+
+    def test_a_drop_in_moves_a_port(self, tree: Tree) -> None:
+        folder = tree.root / "etc/systemd/system/enlist-listener.socket.d"
+        folder.mkdir()
+        (folder / "port.conf").write_text("[Socket]\nListenStream=\nListenStream=[::]:9444\n")
+        assert self.ports(tree) == [9444, 8445, 8446]

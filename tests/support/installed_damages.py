@@ -191,6 +191,13 @@ DAMAGES: dict[str, Damage] = {
         says=".making-1.3.0-0123456789ab",
         command=FIX,
     ),
+    "an installation was killed while it copied its own code": Damage(
+        do=lambda tree: (tree.here.root / ".making-uninstaller").mkdir(),
+        told={"left-over": WARNS},
+        name="left-over",
+        says=".making-uninstaller",
+        command=FIX,
+    ),
     "a release is in nobody's use": Damage(
         do=another_release,
         told={"left-over": WARNS},
