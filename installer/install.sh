@@ -350,7 +350,7 @@ pm_remove() { # pm_remove PACKAGE...: only if nothing else goes with them
 }
 
 says_locked() {
-    grep -q -i -E 'could not get lock|unable to (acquire|lock)|dpkg frontend lock|is another process using it|holding the (yum|dnf) lock|(obtain|acquire) .*transaction lock|lock.* held by' "$WORK/log"
+    grep -q -i -E 'could not get lock|unable to (acquire|lock)|dpkg frontend lock|is another process using it|already locked by|(obtain|acquire) .*transaction lock|lock.* held by' "$WORK/log"
 }
 
 # Runs a package manager's command; waits, bounded and said, while somebody else holds its lock.
@@ -358,7 +358,9 @@ pm() {
     waited=0
     mended=no
     while :; do
-        DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a "$@" >"$WORK/log" 2>&1 </dev/null && return 0
+        # dnf 5 waits for a lock by itself, without an end.
+        DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a \
+            timeout -s INT "$((LOCK_SECONDS + 1800))" "$@" >"$WORK/log" 2>&1 </dev/null && return 0
         if grep -q "dpkg --configure -a" "$WORK/log" && [ "$mended" = no ]; then
             say "An earlier installation of packages was cut off: dpkg --configure -a"
             mended=yes
