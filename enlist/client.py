@@ -31,6 +31,7 @@ from enlist import (
     event_stream,
     exchange,
     nodes,
+    operations,
     platforms,
     targets,
     tokens,
@@ -83,6 +84,7 @@ class Client(driving.Waiting):
         self.audit = audit.Audit(self)
         self.platform = platforms.Platform(self)
         self.bundles = bundles.Bundles(self)
+        self.operations = operations.Operations(self)
         self.backup = backups.Backup(self)
 
     def close(self) -> None:
@@ -162,6 +164,7 @@ class AsyncClient(driving.Settings):
         self.audit = audit.AsyncAudit(self)
         self.platform = platforms.AsyncPlatform(self)
         self.bundles = bundles.AsyncBundles(self)
+        self.operations = operations.AsyncOperations(self)
         self.backup = backups.AsyncBackup(self)
 
     async def send(self, call: calls.Call[T], *, key: str | None = None) -> T:

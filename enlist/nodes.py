@@ -1,4 +1,4 @@
-"""Nodes: list, show, label, remove, take out of and into service, and give orders."""
+"""Nodes: list, show, label, remove, take out of and into service, give orders, update."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -7,6 +7,7 @@ from enlist import calls, methods
 
 if TYPE_CHECKING:
     from wire_protocol import admin
+    from wire_protocol import operations as models
 
 
 def list_(
@@ -107,6 +108,34 @@ def cancel_order(node_id: str, *, order_id: str) -> "calls.Call[admin.Done]":
     )
 
 
+def update(
+    node_ids: Sequence[str] = (), *, version: str | None = None
+) -> "calls.Call[models.UpdateAnswer]":
+    """Has nodes run another release, one after the other; none named: all that can be.
+
+    Answers at once; `client.operations.get` says how it goes. Raises `Conflict` where a named node
+    cannot be updated.
+    """
+    return calls.Call(
+        method="POST",
+        path="/nodes/update",
+        answer="operations:UpdateAnswer",
+        body=calls.given(node_ids=list(node_ids), version=version),
+        keyed=True,
+    )
+
+
+def roll_back(node_id: str, *, reason: str = "") -> "calls.Call[models.Operation]":
+    """Has the node run the release before its present one; answers at once, as `update` does."""
+    return calls.Call(
+        method="POST",
+        path=f"{_path(node_id)}/roll-back",
+        answer="operations:Operation",
+        body=calls.given(reason=reason or None),
+        keyed=True,
+    )
+
+
 def _schedule(node_id: str, *, verb: str, reason: str) -> "calls.Call[admin.Done]":
     return calls.Call(
         method="POST",
@@ -137,6 +166,8 @@ class Nodes(methods.Noun):
     iterate_orders = methods.Items(orders, of=lambda page: page.orders)
     orders = methods.Sync(orders)
     cancel_order = methods.Sync(cancel_order)
+    update = methods.Sync(update)
+    roll_back = methods.Sync(roll_back)
 
 
 class AsyncNodes(methods.AsyncNoun):
@@ -155,3 +186,5 @@ class AsyncNodes(methods.AsyncNoun):
     iterate_orders = methods.AsyncItems(orders, of=lambda page: page.orders)
     orders = methods.Async(orders)
     cancel_order = methods.Async(cancel_order)
+    update = methods.Async(update)
+    roll_back = methods.Async(roll_back)

@@ -19,6 +19,10 @@ TABLE: dict[str, tuple[str, str]] = {
     "worker": ("worker_agent.command:worker", "Join this machine to a Platform."),
     "agent": ("worker_agent.command:agent", "Run this machine's Agent."),
     "nodes": ("operator_cli.commands.nodes:nodes", "List, enroll and remove nodes."),
+    "operations": (
+        "operator_cli.commands.operations:operations",
+        "Look at what takes time, such as updates of nodes.",
+    ),
     "tokens": ("operator_cli.commands.tokens:tokens", "API tokens for people and programs."),
     "audit": ("operator_cli.commands.audit:audit", "The log of what was done, by whom."),
     "events": ("operator_cli.commands.events:events", "What happened, and what happens now."),

@@ -9,7 +9,14 @@ import click
 from enlist import enrollments
 from enlist import nodes as node_calls
 from operator_cli import arguments, columns, connection, lazy, moments, printing
-from operator_cli.commands import enrolling, node_changes, node_facts, node_orders, platform
+from operator_cli.commands import (
+    enrolling,
+    node_changes,
+    node_facts,
+    node_orders,
+    node_updates,
+    platform,
+)
 
 _PAGE = 500  # the Platform's largest page, so that a long list takes few questions
 
@@ -163,3 +170,4 @@ def _attempts(attempts: list[Any]) -> Iterator[str]:
 enrolling.add_to(nodes)
 node_changes.add_to(nodes)
 node_orders.add_to(nodes)
+node_updates.add_to(nodes)
