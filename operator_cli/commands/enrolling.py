@@ -11,7 +11,7 @@ from operator_cli import arguments, columns, connection, global_options, moments
 
 SHOWN = (
     "node_id", "enrollment_id", "token", "join_token", "expires_at", "platform_url", "pins",
-    "command", "bare_command",
+    "command",
 )  # fmt: skip
 _PAGE = 500
 _MAX_CERTIFICATE_BYTES = 4096
@@ -85,7 +85,10 @@ def enroll_token(
     if raw and issued["join_token"] is not None:
         click.echo(issued["join_token"])
     else:
-        printing.show({name: issued.get(name) for name in SHOWN}, lines=lambda: _paste(issued))
+        shown = {name: issued[name] for name in SHOWN}
+        if issued.get("bare_command"):  # only where machines can install from this Platform
+            shown["bare_command"] = issued["bare_command"]
+        printing.show(shown, lines=lambda: _paste(issued))
     if issued["gateway_url"] is None:
         printing.say(_NO_GATEWAY)
 

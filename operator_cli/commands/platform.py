@@ -12,11 +12,12 @@ from operator_cli.commands import platform_bundles
 
 @click.group(cls=lazy.Group, no_args_is_help=True)
 def platform() -> None:
-    """The Platform, its keys and what machines install from.
+    """The Platform and its keys.
 
     Examples:
       enlist platform show
       enlist platform rotate-trust-key
+      enlist platform bundles list
     """
 
 

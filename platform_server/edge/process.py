@@ -7,7 +7,6 @@ told when it listens and when it stops.
 
 import asyncio
 import contextlib
-import ctypes
 import dataclasses
 import os
 import signal
@@ -80,6 +79,9 @@ def run(settings: Settings, *, build: Build, descriptors_needed: int) -> None:
 
 
 def _end_with(parent: int) -> None:
+    # Here, since importing it makes a page that is written and run, which a unit forbids.
+    import ctypes  # noqa: PLC0415
+
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
         raise CannotStart("The kernel does not tell of a parent's end (prctl)")

@@ -1,0 +1,130 @@
+"""The Platform's units: what they name exists in the code, and the edge has next to nothing."""
+
+import configparser
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from platform_server.app import binding, data_dir, edges, passed
+from platform_server.bundles import __main__ as bundles_main
+from platform_server.listener import __main__ as listener_main
+from platform_server.settings import groups
+from tests.repo import project
+from wire_protocol import problems
+
+FOLDER = project.ROOT / "systemd" / "platform"
+MOST_EXPOSED = 1.5
+EDGE = ("enlist-listener.service", "enlist-bundles.service")
+DATA = "/var/lib/enlist/platform"
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd is not installed here"
+)
+
+
+class Unit(configparser.RawConfigParser):
+    """A unit file, read: the last value of each key."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(strict=False, interpolation=None, delimiters=("=",))
+        self.read_string((FOLDER / name).read_text())
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", ["enlist-platform.service", *EDGE, "enlist-edge-tls.service"])
+def test_no_service_of_the_platform_is_exposed_by_more_than_its_limit(name: str) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", FOLDER / name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+    assert found is not None, done.stdout
+    assert float(found.group(1)) <= MOST_EXPOSED, done.stdout
+
+
+@pytest.mark.parametrize(("name", "unit"), sorted(passed._UNITS.items()))
+def test_each_socket_has_the_name_that_the_platform_asks_for(name: str, unit: str) -> None:
+    section = Unit(unit)["Socket"]
+    assert section["FileDescriptorName"] == name
+    assert section.get("Service", unit.replace(".socket", ".service")) == "enlist-platform.service"
+
+
+def test_the_units_listen_where_the_settings_say_by_default() -> None:
+    assert Unit("enlist-platform.socket")["Socket"]["ListenStream"] == groups.ApiGroup().listen
+    ports = {
+        "enlist-listener.socket": groups.ENROLLMENT_PORT,
+        "enlist-gateway.socket": groups.GATEWAY_PORT,
+        "enlist-bundles.socket": groups.BUNDLE_PORT,
+    }
+    for unit, port in ports.items():
+        assert Unit(unit)["Socket"]["ListenStream"] == str(port)
+
+
+@pytest.mark.parametrize("name", EDGE)
+def test_what_the_edge_is_started_with_is_what_it_takes(name: str) -> None:
+    service = Unit(name)["Service"]
+    words = shlex.split(service["ExecStart"])
+    part = name.removeprefix("enlist-").removesuffix(".service")
+    parser = {"listener": listener_main, "bundles": bundles_main}[part]._parser()
+    own = words[words.index(f"platform_server.{part}") + 1 : -1]
+    assert words[-1] == f"$ENLIST_{part.upper()}_ARGUMENTS"
+    given = parser.parse_args([*own, *edges._words_of(part, settings=groups.Settings())])
+    assert given.child_of is None
+    if part == "listener":
+        enroll = Unit("enlist-enroll.socket")["Socket"]["ListenStream"]
+        assert str(given.engine_socket) == enroll
+    else:
+        mounted = f"{DATA}/{data_dir.BUNDLES}:{given.folder}"
+        assert service["BindReadOnlyPaths"] == mounted
+    run = f"{DATA}/{data_dir.RUN}/{edges.LISTENER}"
+    assert service["LoadCredential"] == f"tls.pem:{run}/tls.pem"
+    assert service["EnvironmentFile"] == f"-{run}/{edges.UNITS_FILE}"
+
+
+@pytest.mark.parametrize("name", EDGE)
+def test_the_edge_has_no_network_no_right_and_nothing_to_write(name: str) -> None:
+    service = Unit(name)["Service"]
+    assert service["User"] == "enlist-edge"
+    assert (service["PrivateNetwork"], service["CapabilityBoundingSet"]) == ("yes", "")
+    assert service["ProtectSystem"] == "strict"
+    assert "ReadWritePaths" not in service
+    assert "SupplementaryGroups" not in service
+
+
+def test_the_socket_between_edge_and_engine_is_the_edges_to_connect_to() -> None:
+    section = Unit("enlist-enroll.socket")["Socket"]
+    assert (section["SocketUser"], section["SocketGroup"], section["SocketMode"]) == (
+        *("enlist-platform", "enlist-edge"),
+        "0660",
+    )
+    assert pathlib.Path(section["ListenStream"]).name == binding.ENROLL_SOCKET
+
+
+def test_a_new_certificate_or_new_words_start_the_edge_anew() -> None:
+    text = (FOLDER / "enlist-edge-tls.path").read_text()
+    run = f"{DATA}/{data_dir.RUN}/{edges.LISTENER}"
+    watched = set(re.findall(r"(?m)^PathChanged=(.+)$", text))
+    assert watched == {f"{run}/tls.pem", f"{run}/{edges.UNITS_FILE}"}
+    command = Unit("enlist-edge-tls.service")["Service"]["ExecStart"]
+    assert set(EDGE) <= set(command.split())
+    assert "try-restart" in command, "what was stopped on purpose stays so"
+
+
+def test_what_only_a_person_can_mend_is_not_tried_again() -> None:
+    service = Unit("enlist-platform.service")["Service"]
+    stopping = {int(code) for code in service["RestartPreventExitStatus"].split()}
+    assert stopping == set(problems.Exit) - {
+        *(problems.Exit.DONE, problems.Exit.OUR_FAULT, problems.Exit.TEMPORARY)
+    }
+    environment = service["Environment"].split()
+    assert environment == ["ENLIST_ENROLLMENT__UNIT=true", "ENLIST_BUNDLES__UNIT=true"]
