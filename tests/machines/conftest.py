@@ -74,9 +74,10 @@ def new_machine(
         release: str = "bookworm",
         megabytes: int = machine.DISK_MEGABYTES,
         options: Sequence[str] = (),
+        kernel: bool = False,
     ) -> machine.Placing:
         try:
-            images.ensure_image(release)
+            images.ensure_image(release, kernel=kernel)
         except (images.BuildFailed, FileNotFoundError) as reason:
             pytest.skip(f"no image of {images.RELEASES[release]} can be built: {reason}")
         return machine.placed(
@@ -86,6 +87,7 @@ def new_machine(
             release=release,
             options=[f"--bind-ro={releases.folder}:{installing.RELEASES}", *options],
             megabytes=megabytes,
+            kernel=kernel,
         )
 
     return make

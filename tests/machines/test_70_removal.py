@@ -23,7 +23,7 @@ MAY_DIFFER = (
     # Copies that useradd and userdel keep of the files before.
     "/etc/passwd-", "/etc/shadow-", "/etc/group-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-",
     # What systemd keeps of the running time: random seed, timers, private folders of its services.
-    "/var/lib/systemd/*", "/var/tmp/systemd-private-*",
+    "/var/lib/systemd/*", "/var/tmp/systemd-private-*",  # noqa: S108
     "/var/lib/cloud/*",
 )  # fmt: skip
 

@@ -27,6 +27,8 @@ PACKAGES = (
     "ca-certificates", "cloud-init", "curl", "dbus", "iproute2", "openssl", "python3", "sudo",
     "systemd", "systemd-sysv",
 )  # fmt: skip
+# For a machine that runs a kernel of its own, under emulation.
+KERNEL_PACKAGES = ("initramfs-tools", "linux-image-cloud-amd64")
 BUILD_SECONDS = 900
 FALLBACK_MIRROR = "http://deb.debian.org/debian"
 
@@ -58,25 +60,27 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(cache) / "enlist-tests" / "machines"
 
 
-def image_folder(release: str) -> pathlib.Path:
+def image_folder(release: str, *, kernel: bool = False) -> pathlib.Path:
     """Where the image of this release and this recipe is, built or not."""
-    recipe = json.dumps([4, release, PACKAGES, SETTINGS, MASKED, ENABLED], sort_keys=True)
-    return cache_folder() / f"{release}-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
+    recipe = json.dumps([4, release, _packages(kernel), SETTINGS, MASKED, ENABLED], sort_keys=True)
+    digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    return cache_folder() / f"{_kind(release, kernel)}-{digest}"
 
 
-def ensure_image(release: str) -> pathlib.Path:
+def ensure_image(release: str, *, kernel: bool = False) -> pathlib.Path:
     """The image's root folder, built where it is missing. Never write into it."""
     if release not in RELEASES:
         raise ValueError(f"No machine is known by the release {release!r}.")
-    wanted = image_folder(release)
+    wanted = image_folder(release, kernel=kernel)
+    kind = _kind(release, kernel)
     if wanted.is_dir():
         return wanted
     cache_folder().mkdir(parents=True, exist_ok=True, mode=0o755)
-    with (cache_folder() / f"{release}.lock").open("w") as lock:
+    with (cache_folder() / f"{kind}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not wanted.is_dir():
-            _forget_others(release)
-            _build(release, wanted)
+            _forget_others(kind)
+            _build(release, wanted, packages=_packages(kernel))
     return wanted
 
 
@@ -93,18 +97,25 @@ def mirrors(release: str) -> list[str]:
     return lines + [f"deb {uri} {release}-security main" for uri in security[:1]]
 
 
-def _forget_others(release: str) -> None:
-    for left in cache_folder().glob(f"{release}-*"):
-        shutil.rmtree(left)
-    for left in cache_folder().glob(f".{release}-*"):
+def _kind(release: str, kernel: bool) -> str:  # noqa: FBT001 - of this file alone
+    return f"{release}.kernel" if kernel else release
+
+
+def _packages(kernel: bool) -> list[str]:  # noqa: FBT001 - of this file alone
+    return sorted((*PACKAGES, *(KERNEL_PACKAGES if kernel else ())))
+
+
+def _forget_others(kind: str) -> None:
+    for left in (*cache_folder().glob(f"{kind}-*"), *cache_folder().glob(f".{kind}-*")):
         shutil.rmtree(left)
 
 
-def _build(release: str, wanted: pathlib.Path) -> None:
-    aside = pathlib.Path(tempfile.mkdtemp(prefix=f".{release}-", dir=cache_folder()))
+def _build(release: str, wanted: pathlib.Path, *, packages: list[str]) -> None:
+    prefix = f".{wanted.name.rpartition('-')[0]}-"
+    aside = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=cache_folder()))
     root = aside / "root"
     done = subprocess.run(
-        ["mmdebstrap", "--variant=minbase", "--mode=root", f"--include={','.join(PACKAGES)}",
+        ["mmdebstrap", "--variant=minbase", "--mode=root", f"--include={','.join(packages)}",
          '--aptopt=Acquire::Retries "3"', release, str(root), *mirrors(release)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         timeout=BUILD_SECONDS, env={**os.environ, "LC_ALL": "C.UTF-8"},

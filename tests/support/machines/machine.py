@@ -92,7 +92,7 @@ class Machine:
         self.write("/etc/hostname", f"{self.name}\n")
         self.write(
             "/etc/systemd/network/10-host0.network",
-            "[Match]\nName=host0\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n"
+            "[Match]\nName=host0 en*\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n"
             f"Address={self.address}/24\nAddress={sites.NETWORK_IPV6}:{self.number}/64\n"
             f"Gateway={sites.NETWORK_IPV4}.1\n",
         )
@@ -362,9 +362,10 @@ def placed(
     layers: Sequence[pathlib.Path] = (),
     options: Sequence[str] = (),
     megabytes: int = DISK_MEGABYTES,
+    kernel: bool = False,
 ) -> Iterator[Machine]:
     """A machine, off, for the length of a `with`; `layers` lie over the image, top first."""
-    lower = [*layers, images.ensure_image(release)]
+    lower = [*layers, images.ensure_image(release, kernel=kernel)]
     machine = Machine(site, name=name, number=number, lower=lower, options=options)
     try:
         machine.assemble(megabytes=megabytes)
