@@ -60,6 +60,7 @@ def build(
             ready_seconds=group.ready_seconds,
             staging_seconds=group.staging_seconds,
             restart_seconds=group.restart_seconds,
+            settle_seconds=group.settle_seconds,
             healthy_seconds=group.healthy_seconds,
         ),
         clock=clock,

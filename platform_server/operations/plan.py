@@ -11,7 +11,6 @@ A release is told by its id where the Agent says it, else by the version.
 import dataclasses
 import datetime
 from collections.abc import Sequence
-from typing import Final
 
 from platform_server.dispatch import records as orders
 from platform_server.dispatch import states as order_states
@@ -19,9 +18,6 @@ from platform_server.nodes import states as node_states
 from platform_server.operations import holding, kinds, records, states
 from wire_protocol import orders as wire_orders
 from wire_protocol import problems, updates
-
-SETTLE: Final = datetime.timedelta(seconds=25)
-"""How long after `staged` the former Agent may still be heard: the helper lets it end in ten."""
 
 _S, _E = states.State, states.Event
 
@@ -33,6 +29,7 @@ class Limits:
     ready_seconds: float = 120.0  # for the node to be ready, once it is its turn
     staging_seconds: float = 1800.0  # for the order to be taken, and the release to be in its place
     restart_seconds: float = 180.0  # for the release to be heard; the helper gives it 60
+    settle_seconds: float = 25.0  # how long the former Agent may be heard; the helper waits ten
     healthy_seconds: float = 15.0  # for how long it has to stay
 
 
@@ -181,7 +178,7 @@ class _Judged:
             runs is not None
             and self._was_restarted(order)
             and not self._is_wanted(runs)
-            and runs.heard_at >= staged_at + SETTLE
+            and runs.heard_at >= _after(staged_at, self._limits.settle_seconds)
         ):
             return _failed(
                 f"The release did not come up, and the machine has rolled back: it runs {runs}."

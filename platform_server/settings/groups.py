@@ -364,6 +364,10 @@ class OperationsGroup(Group):
     """How long after that the release may take to be heard. A machine whose release does not come
     up rolls back by itself within a minute."""
 
+    settle_seconds: Annotated[float, Field(ge=0, le=3600)] = 25
+    """How long after a release is in its place the node may still be heard with the one before.
+    After that, a node that was restarted and tells the one before has rolled back."""
+
     healthy_seconds: Annotated[float, Field(ge=0, le=3600)] = 15
     """For how long a new release has to run before its node takes work again. A machine judges for
     ten seconds whether it stays."""

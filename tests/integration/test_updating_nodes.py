@@ -1,0 +1,95 @@
+"""Nodes that get another release: real Platform, real Agents, a stand-in for systemd and root."""
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import machine, real_platform, releasing
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def platform(tmp_path: pathlib.Path) -> Iterator[real_platform.RealPlatform]:
+    with real_platform.running(
+        tmp_path / "platform",
+        *("--gateway-port", "0", "--bundle-port", "0"),
+        environment=releasing.SHORT,
+    ) as running:
+        yield running
+
+
+def test_two_nodes_are_updated_one_after_the_other(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    offered = releasing.offer(platform, tmp_path)
+    with (
+        releasing.installed(platform, tmp_path, "web-1") as one,
+        releasing.installed(platform, tmp_path, "web-2", listens=True) as two,
+    ):
+        given = releasing.update(platform)
+        found = releasing.ended(platform, given["operation"]["operation_id"])
+        assert [part["state"] for part in found["parts"]] == ["done", "done"], found
+        for node_id, installed in (("web-1", one), ("web-2", two)):
+            node = machine.node(platform, node_id)
+            assert (node["state"], node["scheduling"]) == ("ready", "active")
+            assert (node["version"], node["compatibility"]) == (releasing.NEW, "current")
+            assert installed.said()[1:] == [
+                {"said": "staged", "release": offered.release},
+                {"said": "changed", "release": offered.release},
+            ]
+            assert list((installed.worker.data_dir / "staged").glob("*")) == []
+        steps = platform.api("GET", f"/operations/{given['parts'][1]['operation_id']}")["steps"]
+        assert steps[0]["at"] >= found["parts"][0]["ended_at"]
+
+
+def test_a_release_that_does_not_come_up_is_rolled_back_and_the_rest_is_not_begun(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    releasing.offer(platform, tmp_path, replaced={"worker_agent/app/agent.py": releasing.BROKEN})
+    with (
+        releasing.installed(platform, tmp_path, "web-1") as one,
+        releasing.installed(platform, tmp_path, "web-2") as two,
+    ):
+        given = releasing.update(platform)
+        found = releasing.ended(platform, given["operation"]["operation_id"])
+        assert [part["state"] for part in found["parts"]] == ["failed", "cancelled"], found
+        assert found["reason"].startswith("web-1: The release did not come up")
+        assert "rolled-back" in one.words()
+        assert two.words() == []
+        node = machine.wait_for_state(platform, "web-1", "ready")
+        assert (node["version"], node["scheduling"]) == (releasing.OLD, "active")
+        said = platform.enlist("operations", "show", given["parts"][0]["operation_id"])
+        assert "it runs" in said
+
+
+def test_a_node_goes_back_to_the_release_before(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    releasing.offer(platform, tmp_path)
+    with releasing.installed(platform, tmp_path) as one:
+        given = releasing.update(platform, "web-1")
+        assert releasing.ended(platform, given["operation"]["operation_id"])["state"] == "done"
+        real_platform.run_enlist(
+            *("--data-dir", str(platform.data_dir), "nodes", "roll-back", "web-1", "--wait"),
+            seconds=releasing.SECONDS,
+        )
+        assert machine.node(platform, "web-1")["version"] == releasing.OLD
+        assert one.said()[-1] == {"said": "changed", "release": one.release}
+
+
+def test_a_machine_without_a_root_helper_says_so_and_goes_on(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    releasing.offer(platform, tmp_path, version="0.1.0")
+    worker = machine.dialling_out(tmp_path)
+    worker.join(machine.issue(platform, "web-1"))
+    nowhere = {"ENLIST_HELPER_SOCKET": str(tmp_path / "no-helper.sock")}
+    with worker.agent(environment=nowhere):
+        machine.wait_for_state(platform, "web-1", "ready")
+        given = platform.api("POST", "/nodes/web-1/roll-back", {})
+        found = releasing.ended(platform, given["operation_id"])
+        assert found["state"] == "failed"
+        assert "has no root helper" in found["reason"]
+        assert machine.node(platform, "web-1")["scheduling"] == "active"
