@@ -5,6 +5,7 @@ document is made from too. A route that nobody added here stops the script: the 
 knows of it.
 """
 
+import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from platform_server.endpoints import (
     api_tokens,
     audit_log,
     backups,
+    bundle_routes,
     enroll_server,
     enrollments,
     event_stream,
@@ -25,9 +27,11 @@ from platform_server.endpoints import (
     node_orders,
     node_scheduling,
     nodes,
+    operations,
     platform_routes,
     routes,
 )
+from platform_server.settings import groups
 from scripts.pages import forms
 from wire_protocol import admin, problems
 
@@ -54,6 +58,10 @@ def served() -> Sequence[routes.Route]:
         *api_tokens.served(),
         *audit_log.served(),
         *backups.served(_NOTHING),
+        *bundle_routes.BundleRoutes(
+            pathlib.Path(), settings=groups.BundlesGroup(), url=_NOTHING
+        ).served(),
+        *operations.Operations(operators=_NOTHING, archives=_NOTHING, changed=_NOTHING).served(),
         *event_stream.served(_NOTHING),
         *master_key.served(_NOTHING),
         *inside.served(_NOTHING),
