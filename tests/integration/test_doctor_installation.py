@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from installer.checkup import checkup as installation
 from tests.support import installed_tree, planted, real_platform, worker_command
 
 Tree = installed_tree.Tree
@@ -57,6 +58,17 @@ def test_fix_says_what_it_would_do_does_it_and_prints_it(tree: Tree) -> None:
     assert "installation.worker.release" not in {
         name for name, check in found(done).items() if check["status"] == "failed"
     }
+
+
+def test_on_an_installed_machine_the_service_is_started_and_not_a_program(
+    tree: Tree, tmp_path: pathlib.Path
+) -> None:
+    (by_a_user,) = installation.find(
+        running=pathlib.Path("/usr"), environment={"HOME": str(tree.layout.prefix.parent)}
+    )
+    assert by_a_user.start_command is None
+    by_root = installed_tree.install(tmp_path / "m").checkup()
+    assert by_root.start_command == "sudo systemctl start enlist-agent.service"
 
 
 async def test_another_data_directory_that_is_named_is_looked_at_alone(
