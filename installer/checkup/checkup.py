@@ -24,6 +24,7 @@ from installer.checkup import (
     releases,
     root_socket,
     services,
+    sockets,
     unit_files,
 )
 from installer.checkup import around as around_kit
@@ -50,6 +51,7 @@ _QUESTIONS: tuple[tuple[str, _Look], ...] = (
     ("units", unit_files.files),
     ("unit", unit_files.states),
     ("root-helper", root_socket.socket),
+    ("ports", sockets.agree),
     ("joined", joining.joined),
     ("firewall", firewalls.look),
 )

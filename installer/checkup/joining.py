@@ -6,33 +6,25 @@ checkup.
 
 import json
 import os
-import pathlib
-import re
 from typing import Any
 
 from installer import layout as layout_kit
 from installer.checkup import around as around_kit
 from installer.checkup import seen as seen_kit
+from installer.checkup import sockets
 from runtime_kit import private_files
 from wire_protocol import findings
 
 PENDING = "pending-join.json"
 _MOST = 65_536
-_STREAM = re.compile(r"^ListenStream=(\S*)\s*$", re.MULTILINE)
-_MOST_DROP_INS = 32
-_INNER = ("127.", "[::1]", "localhost")
-_USES = {
-    "enlist-listener.socket": "machines that join",
-    "enlist-gateway.socket": "sessions of nodes",
-    "enlist-bundles.socket": "releases for machines",
-    "enlist-platform.socket": "the API",
-}
 
 Found = tuple[findings.Finding, ...]
 
 
 def joined(seen: seen_kit.Seen) -> Found:
     """Whether this machine is a node yet."""
+    if seen.layout.role is layout_kit.Role.PLATFORM:
+        return ()
     folder = seen.layout.data_dir
     join = "sudo enlist worker join -" if seen.is_system else "enlist worker join -"
     try:
@@ -81,7 +73,7 @@ def agent_file(seen: seen_kit.Seen) -> dict[str, Any] | None:
 def ports(seen: seen_kit.Seen) -> list[tuple[int, str]]:
     """The ports that others must reach, each with what it is for; raises `CannotLook`."""
     if seen.layout.role is layout_kit.Role.PLATFORM:
-        return _of_sockets(seen)
+        return sockets.beyond_this_machine(seen)
     try:
         agent = agent_file(seen)
     except PermissionError as error:
@@ -90,29 +82,3 @@ def ports(seen: seen_kit.Seen) -> list[tuple[int, str]]:
         return []
     port = agent.get("port")
     return [(port, "the Platform's calls")] if isinstance(port, int) else []
-
-
-def _of_sockets(seen: seen_kit.Seen) -> list[tuple[int, str]]:
-    """What the socket units listen on beyond this machine, as drop-ins leave it."""
-    folder = seen.here.units
-    if folder is None:
-        return []
-    found: dict[int, str] = {}
-    for unit, use in _USES.items():
-        drop_ins = sorted((folder / f"{unit}.d").glob("*.conf"))[:_MOST_DROP_INS]
-        streams: list[str] = []
-        for path in (folder / unit, *drop_ins):
-            for stream in _STREAM.findall(_text(path)):
-                streams = [*streams, stream] if stream else []  # an empty one takes all back
-        for stream in streams:
-            port = stream.rpartition(":")[2]
-            if port.isdigit() and not stream.startswith(_INNER):
-                found.setdefault(int(port), use)
-    return list(found.items())
-
-
-def _text(path: pathlib.Path) -> str:
-    try:
-        return around_kit.read(path).decode(errors="replace")
-    except FileNotFoundError:
-        return ""

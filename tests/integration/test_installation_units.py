@@ -258,3 +258,25 @@ class TestPlatform:
         folder.mkdir()
         (folder / "port.conf").write_text("[Socket]\nListenStream=\nListenStream=[::]:9444\n")
         assert self.ports(tree) == [9444, 8445, 8446]
+
+    def test_a_port_that_only_the_unit_changed_is_told_with_both(self, tree: Tree) -> None:
+        folder = tree.root / "etc/systemd/system/enlist-bundles.socket.d"
+        folder.mkdir()
+        (folder / "port.conf").write_text("[Socket]\nListenStream=\nListenStream=9446\n")
+        found = tree.look()["ports"]
+        assert "bundles.port is 8446, and enlist-bundles.socket has 9446" in found.detail
+        assert "sudo systemctl edit enlist-bundles.socket" in (found.command or "")
+        (tree.here.data_dir / "config.toml").write_text("[bundles]\nport = 9446\n")
+        assert tree.look()["ports"].status is findings.Status.OK
+
+    def test_a_gateway_that_is_off_needs_no_socket(self, tree: Tree) -> None:
+        (tree.here.data_dir / "config.toml").write_text('[gateway]\nport = "off"\n')
+        assert tree.look()["ports"].status is findings.Status.OK
+
+    def test_settings_that_cannot_be_read_are_told(self, tree: Tree) -> None:
+        (tree.here.data_dir / "config.toml").write_text("[gateway\n")
+        found = tree.look()["ports"]
+        assert (found.status, found.command) == (
+            findings.Status.FAILED,
+            "sudoedit /var/lib/enlist/platform/config.toml",
+        )
