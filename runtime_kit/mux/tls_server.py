@@ -42,6 +42,7 @@ _log = logging.getLogger(__name__)
 
 _ACCEPTS_A_TURN = 32  # so that a flood of connects does not starve those already there
 _PAUSE_S = 0.1  # until descriptors may be free again
+_LAST_HANDSHAKES_S = 1.0  # for those accepted before the end; the silent hold it up no longer
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -166,10 +167,13 @@ class Acceptor:
         self._loop.add_reader(sock.fileno(), self._accept, sock)
 
     def stop(self) -> None:
-        """Accept no more and give up what has not finished its handshake; links stay."""
+        """Accept no more; links stay, and who is in his handshake has a second to finish it."""
         for sock in self._listening:
             self._loop.remove_reader(sock.fileno())
         self._listening.clear()
+        self._loop.call_later(_LAST_HANDSHAKES_S, self._give_up)
+
+    def _give_up(self) -> None:
         for queue in self._waiting.values():
             for sock, _, _ in queue:
                 sock.close()
@@ -184,7 +188,8 @@ class Acceptor:
             async with asyncio.timeout(timeout_s):
                 await self._empty()
         except TimeoutError:
-            for one in [*self._open, *self._shaking]:
+            self._give_up()
+            for one in list(self._open):
                 one.abort()
             async with asyncio.timeout(1.0):
                 await self._empty()

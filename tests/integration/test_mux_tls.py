@@ -268,3 +268,22 @@ async def test_a_client_shows_its_certificate_to_the_one_server_it_knows(tmp_pat
             await link_gate.closed(ours)
         await waits.until(lambda: len(at.failed) == 1)
         assert len(at.opened) == 1
+
+
+async def test_who_is_in_the_handshake_at_the_end_gets_in_and_the_silent_are_given_up(
+    tmp_path: Path,
+) -> None:
+    node = certificates.issue(names=("node",))
+    async with link_gate.gate(tmp_path) as at:
+        at.known[link_gate.NAME] = [node.der]
+        reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
+        nothing, silent = await asyncio.open_connection("127.0.0.1", at.port)
+        await waits.until(lambda: at.acceptor.handshaking == 2)
+        at.acceptor.stop()
+        await writer.start_tls(at.context(node), server_hostname=link_gate.NAME)
+        ours = transports.over_streams(reader, writer, peer="the gate")
+        assert await ours.ask("hello", b"me", timeout_s=5) == b"hello me"
+        await waits.until(lambda: not at.acceptor.handshaking)
+        assert await nothing.read() == b""
+        silent.close()
+        await link_gate.closed(ours)
