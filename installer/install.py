@@ -294,11 +294,11 @@ def _put_in_use(
 
 
 def _come_up(layout: layout_kit.Layout, made: list[units.Unit], *, waits: waiting.Waits) -> str:
-    """Waits for the services that start at once; the Agent starts when the machine has joined."""
+    """Waits for the services of a Platform; an Agent starts when its machine has joined."""
+    if layout.role is not layout_kit.Role.PLATFORM or not units.is_running():
+        return ""
     enabled = {unit.name for unit in made if unit.enabled}
     names = tuple(name for name in layout_kit.SERVICES[layout.role] if name in enabled)
-    if not units.is_running():
-        return ""
     services = changeover.Systemd()
     return changeover.Watch(services=services, waits=waits, steady_seconds=0).lives(names)
 

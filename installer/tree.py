@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import IO, BinaryIO, Final
 
 from installer import layout as layout_kit
+from installer import programs
 from installer import release as release_format
 from runtime_kit import crash_points
 
@@ -38,6 +39,7 @@ _MOST_LIST: Final = 16 * 1024 * 1024
 _PLAIN: Final = 0o644
 _RUNNABLE: Final = 0o755
 _CHUNK: Final = 1024 * 1024
+_SYNC_SECONDS: Final = 300.0
 
 ASIDE_MADE = crash_points.declare(
     "install.release-aside", story="A release stands whole under another name."
@@ -98,7 +100,7 @@ def lay_out(
         undo.callback(shutil.rmtree, aside, ignore_errors=True)
         _fill(aside, final=folder, release=release, install_sh=install_sh, payload=payload,
               python=python)  # fmt: skip
-        os.sync()
+        _sync(aside)
         crash_points.reach(ASIDE_MADE)
         if folder.exists():  # damaged, or made for a Python that is gone
             folder.rename(layout.releases / f"{_OLD}{release.id}")
@@ -136,6 +138,13 @@ def faults(folder: pathlib.Path, *, python: Python | None = None) -> list[str]:
     if python is not None and wanted != python.version:
         found.append(f"{folder} was made for Python {wanted}")
     return found
+
+
+def _sync(folder: pathlib.Path) -> None:
+    """What was written to this file system survives a power cut; other disks are not waited for."""
+    done = programs.ask(["sync", "-f", str(folder)], seconds=_SYNC_SECONDS)
+    if done.returncode != 0:
+        os.sync()
 
 
 def _fault(path: pathlib.Path, *, sha256: str, mode: str) -> str:

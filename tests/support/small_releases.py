@@ -33,7 +33,12 @@ SYSTEM_PYTHON = next(
 )
 """The Python that install.sh finds here."""
 
-_CODE = ("installer", "runtime_kit", "wire_protocol")
+# What the installer's Python half and its copy for removal import, and no more: it is compiled.
+_CODE = (
+    "installer/*.py",
+    *(f"runtime_kit/{name}.py" for name in ("__init__", "private_files", "crash_points")),
+    "wire_protocol/__init__.py",
+)
 _COMMAND = """import sys
 
 def main():
@@ -155,11 +160,9 @@ def members_of(archive: pathlib.Path) -> dict[str, bytes]:
 
 def _payload(command: str, units: Mapping[str, str], more: Mapping[str, bytes], role: str) -> bytes:
     files: dict[str, bytes] = {}
-    for package in _CODE:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            name = str(path.relative_to(ROOT))
-            if not name.startswith("installer/build/"):
-                files[f"code/{name}"] = path.read_bytes()
+    for pattern in _CODE:
+        for path in sorted(ROOT.glob(pattern)):
+            files[f"code/{path.relative_to(ROOT)}"] = path.read_bytes()
     files["code/operator_cli/__init__.py"] = b""
     files["code/operator_cli/main.py"] = command.encode()
     files |= {f"code/{name}": data for name, data in more.items()}
