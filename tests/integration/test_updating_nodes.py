@@ -26,7 +26,7 @@ def test_two_nodes_are_updated_one_after_the_other(
     offered = releasing.offer(platform, tmp_path)
     with (
         releasing.installed(platform, tmp_path, "web-1") as one,
-        releasing.installed(platform, tmp_path, "web-2", listens=True) as two,
+        releasing.installed(platform, tmp_path, "web-2") as two,
     ):
         given = releasing.update(platform)
         found = releasing.ended(platform, given["operation"]["operation_id"])
@@ -42,6 +42,20 @@ def test_two_nodes_are_updated_one_after_the_other(
             assert list((installed.worker.data_dir / "staged").glob("*")) == []
         steps = platform.api("GET", f"/operations/{given['parts'][1]['operation_id']}")["steps"]
         assert steps[0]["at"] >= found["parts"][0]["ended_at"]
+
+
+@pytest.mark.long
+def test_a_node_that_listens_is_updated_as_well(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    """Its heartbeats are asked for every 25 s and written after up to 30."""
+    releasing.offer(platform, tmp_path)
+    with releasing.installed(platform, tmp_path, listens=True):
+        releasing.wait_until_known(platform, "web-1")
+        given = releasing.update(platform, "web-1")
+        found = releasing.ended(platform, given["operation"]["operation_id"], seconds=180)
+        assert found["state"] == "done", found
+        assert machine.node(platform, "web-1")["version"] == releasing.NEW
 
 
 def test_a_release_that_does_not_come_up_is_rolled_back_and_the_rest_is_not_begun(

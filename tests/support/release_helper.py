@@ -32,7 +32,8 @@ from wire_protocol import helper, orders, strict_json, updates
 
 ROOT = pathlib.Path(__file__).parents[2]
 PACKAGES = ("wire_protocol", "runtime_kit", "worker_agent", "operator_cli", "enlist")
-STAY_SECONDS = 2.0
+READY_SECONDS = 30.0
+STAY_SECONDS = 1.0
 LET_GO_SECONDS = 10.0
 SOCKET = "helper.sock"
 
@@ -94,12 +95,17 @@ class Machine:
         self.previous: str | None = None
         self._agent: subprocess.Popen[bytes] | None = None
         self._crash_at: str | None = given.crash_agent_at
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        (self._folder / "notify").unlink(missing_ok=True)
+        self._notify.bind(str(self._folder / "notify"))
+        self._notify.settimeout(0.1)
 
     def start(self) -> None:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("ENLIST_")
         }
         environment["ENLIST_HELPER_SOCKET"] = str(self._folder / SOCKET)
+        environment["NOTIFY_SOCKET"] = str(self._folder / "notify")
         if self._crash_at:
             environment["ENLIST_CRASH_AT"], self._crash_at = self._crash_at, None
         python = self._folder / "releases" / self.present / "bin" / "python"
@@ -129,16 +135,35 @@ class Machine:
         """Runs the other release; goes back where it does not stay."""
         before, self.present, self.previous = self.present, to, self.present
         self.stop()
+        self._told()
         self.start()
-        until = time.monotonic() + STAY_SECONDS
-        while time.monotonic() < until and not self.has_ended:
-            time.sleep(0.05)
-        if self.has_ended:
+        if self._stays():
+            _say("changed", release=to)
+        else:
             _say("rolled-back", release=to)
+            self.stop()
             self.present = before
             self.start()
-        else:
-            _say("changed", release=to)
+
+    def _stays(self) -> bool:
+        """Whether the Agent tells that it is ready, and lives on for a while."""
+        until = time.monotonic() + READY_SECONDS
+        while not self.has_ended and time.monotonic() < until:
+            if "READY=1" in self._told():
+                until = time.monotonic() + STAY_SECONDS
+                while time.monotonic() < until:
+                    time.sleep(0.05)
+                return not self.has_ended
+        return False
+
+    def _told(self) -> list[str]:
+        """What the Agent has told its service manager of late."""
+        lines: list[str] = []
+        try:
+            while True:
+                lines += self._notify.recv(4096).decode().splitlines()
+        except TimeoutError:
+            return lines
 
     def carry_out(self, connection: socket.socket) -> None:
         """One request, to its end."""

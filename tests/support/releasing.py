@@ -20,7 +20,7 @@ SHORT = {
     "ENLIST_GATEWAY__HEARTBEAT_SECONDS": "1",
     "ENLIST_OPERATIONS__HEALTHY_SECONDS": "3",
     "ENLIST_OPERATIONS__SETTLE_SECONDS": "4",
-    "ENLIST_OPERATIONS__RESTART_SECONDS": "40",
+    "ENLIST_OPERATIONS__RESTART_SECONDS": "120",
     "ENLIST_OPERATIONS__STAGING_SECONDS": "60",
 }
 BROKEN = "raise SystemExit('This release does not come up.')\n"
@@ -111,6 +111,8 @@ def installed(
             lambda node: node["state"] == "ready" and node["version"] == OLD,
             seconds=SECONDS,
         )
+        if not listens:
+            wait_until_known(platform, node_id)
         yield made
     finally:
         process.terminate()
@@ -124,6 +126,19 @@ def installed(
 def update(platform: real_platform.RealPlatform, *node_ids: str) -> dict[str, Any]:
     """Has these nodes updated, or all; the answer."""
     return platform.api("POST", "/nodes/update", {"node_ids": list(node_ids)})
+
+
+def wait_until_known(
+    platform: real_platform.RealPlatform, node_id: str, *, seconds: float = SECONDS
+) -> None:
+    """Until the node has told what it is, so that it could be updated."""
+    deadline = time.monotonic() + seconds
+    while True:
+        changes = platform.api("POST", "/nodes/update?check=true", {})["changes"]
+        if any((one["action"], one["target"]) == ("update-node", node_id) for one in changes):
+            return
+        assert time.monotonic() < deadline, changes
+        time.sleep(0.2)
 
 
 def ended(
