@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TABLE: dict[str, tuple[str, str]] = {
     "serve": ("platform_server.command:serve", "Run a Platform."),
-    "worker": ("worker_agent.command:worker", "Join this machine to a Platform."),
+    "worker": ("operator_cli.commands.worker:worker", "Join this machine to a Platform."),
     "agent": ("worker_agent.command:agent", "Run this machine's Agent."),
     "nodes": ("operator_cli.commands.nodes:nodes", "List, enroll and remove nodes."),
     "operations": (

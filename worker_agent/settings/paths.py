@@ -98,6 +98,11 @@ class Paths:
         return self.folder / "staged"
 
     @property
+    def pending_join(self) -> pathlib.Path:
+        """What a join was asked that is not over; holds its token."""
+        return self.folder / "pending-join.json"
+
+    @property
     def lock(self) -> pathlib.Path:
         """Held by whoever changes files here."""
         return self.folder / "lock"
@@ -112,17 +117,18 @@ class Paths:
         return (self.key, self.certificate, self.trust, self.join, self.agent)
 
     def later_files(self) -> tuple[pathlib.Path, ...]:
-        """The files that come with a session, a renewal or a mesh."""
+        """The files that come with a session, a renewal, a mesh or a join that goes on."""
         return (
             *(self.next_key, self.next_certificate, *self.formers),
-            *(self.session, self.orders, self.mesh, self.mesh_key),
+            *(self.session, self.orders, self.mesh, self.mesh_key, self.pending_join),
         )
 
     def entries(self) -> tuple[pathlib.Path, ...]:
         """What may stand in the folder itself."""
         return (
             *(self.identity, self.trust, self.join, self.agent),
-            *(self.session, self.orders, self.mesh, self.staged, self.lock, self.agent_lock),
+            *(self.session, self.orders, self.mesh, self.staged, self.pending_join),
+            *(self.lock, self.agent_lock),
         )
 
 
