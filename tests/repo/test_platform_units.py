@@ -128,3 +128,22 @@ def test_what_only_a_person_can_mend_is_not_tried_again() -> None:
     }
     environment = service["Environment"].split()
     assert environment == ["ENLIST_ENROLLMENT__UNIT=true", "ENLIST_BUNDLES__UNIT=true"]
+
+
+def test_what_was_stopped_is_not_started_by_whoever_connects_next() -> None:
+    sockets = set(passed._UNITS.values())
+    assert set(Unit("enlist-platform.service")["Unit"]["PropagatesStopTo"].split()) == sockets
+    for unit in sockets:
+        assert "enlist-platform.service" in Unit(unit)["Install"]["WantedBy"].split()
+
+
+@pytest.mark.parametrize("name", EDGE)
+def test_the_edge_is_started_once_the_platform_has_written_its_key(name: str) -> None:
+    platform = Unit("enlist-platform.service")
+    assert name in platform["Unit"]["Wants"].split()
+    assert platform["Service"]["Type"] == "notify"
+    unit = Unit(name)
+    assert "enlist-platform.service" in unit["Unit"]["After"].split()
+    assert not unit.has_section("Install"), (
+        "an installer starts what has one, before there is a key"
+    )
