@@ -43,7 +43,12 @@ class _Printable(Protocol):
 
 @click.group()
 def worker() -> None:
-    """Join this machine to a Platform."""
+    """Join this machine to a Platform.
+
+    Examples:
+      enlist worker join -
+      enlist worker status
+    """
 
 
 @worker.command()
@@ -90,13 +95,13 @@ def join(
 ) -> None:
     """Make this machine a node of a Platform.
 
-    The join token comes from `enlist nodes enroll-token ID` and is best given on stdin:
+    The join token comes from `enlist nodes enroll-token ID` and is best given on stdin.
 
-    \b
+    Example:
       enlist worker join - --address 192.0.2.10 <<'END'
       enj_…
       END
-    """  # noqa: D301 - click reads the backspace
+    """
     where = _paths()
     if not check and os.path.lexists(where.agent):  # joined: what is closed can be read and binds
         modes.tighten(where, warn=_warn)
@@ -139,7 +144,11 @@ def join(
 
 @worker.command()
 def status() -> None:
-    """Show whether this machine has joined, and as whom."""
+    """Show whether this machine has joined, and as whom.
+
+    Example:
+      enlist worker status -o json
+    """
     report = status_report.read(_paths(), now=clock_kit.SystemClock().now())
     _show(report)
 
@@ -147,7 +156,11 @@ def status() -> None:
 @worker.command("refresh-trust")
 @click.option("--check", is_flag=True, help="Ask and say what would change; write nothing.")
 def refresh_trust(*, check: bool) -> None:
-    """Ask the Platform for its trust keys now."""
+    """Ask the Platform for its trust keys now.
+
+    Example:
+      enlist worker refresh-trust
+    """
     where, clock = _paths(), clock_kit.SystemClock()
     if check:
         _show(asyncio.run(trust_refresh.rehearse(where, clock=clock, warn=_warn)))
@@ -163,6 +176,9 @@ def renew(*, new_key: bool, check: bool) -> None:
     """Renew this machine's certificate now.
 
     The Agent does it by itself when two thirds of the certificate's time are over.
+
+    Example:
+      enlist worker renew --new-key
     """
     where = _paths()
     using = own_errands.around(where, clock=clock_kit.SystemClock())
@@ -176,7 +192,11 @@ def renew(*, new_key: bool, check: bool) -> None:
 @worker.command()
 @click.option("--check", is_flag=True, help="Ask whether it could be done; change nothing.")
 def leave(*, check: bool) -> None:
-    """Have the Platform remove this node, and delete its key and files here."""
+    """Have the Platform remove this node, and delete its key and files here.
+
+    Example:
+      enlist worker leave
+    """
     where = _paths()
     using = own_errands.around(where, clock=clock_kit.SystemClock())
     if check:

@@ -110,6 +110,7 @@ async def test_what_is_refused_is_not_tried_again(
     assert here.owners() == {installed_here.UID}
 
 
+@pytest.mark.long  # the join itself asks for twenty seconds before it gives up
 async def test_without_a_platform_the_join_stays_pending_and_the_unit_finishes_it(
     here: installed_here.Here, platform: imaginary_platform.ImaginaryPlatform
 ) -> None:
@@ -166,4 +167,4 @@ async def finishes(here: installed_here.Here) -> None:
 def test_the_points_cover_every_step() -> None:
     own = {name for name in crash_points.declared() if name.startswith("pending-join.")}
     assert own < set(POINTS)
-    assert pending_join.FILE == paths.Paths(folder=pathlib.Path("/")).pending_join.name
+    assert paths.Paths(folder=pathlib.Path("/")).pending_join.name == pending_join.FILE
