@@ -5,10 +5,10 @@ when the next one begins; more than a few at a time are refused, so that a disk 
 what nobody finishes. Blocking: call it in a thread.
 """
 
+import datetime
 import os
 import pathlib
 import shutil
-import time
 from typing import Final
 
 from runtime_kit import private_files
@@ -45,7 +45,9 @@ class Uploads:
         except FileNotFoundError:
             return 0
 
-    def put(self, sha256: str, *, offset: int, size: int, piece: bytes) -> int:
+    def put(
+        self, sha256: str, *, offset: int, size: int, piece: bytes, now: datetime.datetime
+    ) -> int:
         """Adds a piece of an archive that has `size` bytes in all; gives how much is there.
 
         Raises `Refused`, `NoRoom`, `OSError`.
@@ -58,7 +60,7 @@ class Uploads:
             raise Refused("The piece reaches past the archive's end.")
         private_files.ensure_private_folder(self._folder)
         if offset == 0:
-            self._begin(sha256, size=size)
+            self._begin(sha256, size=size, now=now)
         there = self.size(sha256)
         if offset > there:
             raise Refused(f"{there} bytes of this archive are here: go on from there.")
@@ -75,10 +77,10 @@ class Uploads:
         """Removes what is there of it."""
         self.path(sha256).unlink(missing_ok=True)
 
-    def _begin(self, sha256: str, *, size: int) -> None:
+    def _begin(self, sha256: str, *, size: int, now: datetime.datetime) -> None:
         others = [one for one in self._folder.iterdir() if one.name != sha256]
         for one in list(others):
-            if time.time() - one.stat().st_mtime > _KEEP_SECONDS:
+            if now.timestamp() - one.stat().st_mtime > _KEEP_SECONDS:
                 one.unlink()
                 others.remove(one)
         if len(others) >= _MOST:

@@ -73,6 +73,7 @@ class BundleRoutes:
                     offset=body.offset,
                     size=body.size,
                     piece=piece,
+                    now=call.now(),
                 )
             )
         return bundles.PieceAnswer(received=received)

@@ -1,16 +1,22 @@
 """Bundles through the real command line and a real Platform, and fetched by the real curl."""
 
+import functools
 import json
+import os
 import pathlib
 import shlex
 import shutil
+import signal
+import ssl
 import subprocess
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
-from tests.support import real_platform, small_bundles
+from tests.support import real_platform, small_bundles, waits
 
+ENGINE = "platform_server engine"
 KEY = small_bundles.key()
 SCRIPT = b'#!/bin/sh\necho asked with "$*"\n'
 
@@ -150,3 +156,28 @@ def test_without_a_release_key_the_platform_says_what_is_missing(tmp_path: pathl
     small = small_bundles.make(KEY).write(tmp_path)
     with real_platform.running(tmp_path / "p", "--bundle-port", "0") as one:
         enlist(one, "platform", "bundles", "add", str(small), expect=4)
+
+
+async def test_the_bundle_server_is_a_child_of_its_own_and_is_kept_running(
+    tmp_path: pathlib.Path,
+) -> None:
+    with real_platform.running(tmp_path / "p", "--bundle-port", "0") as platform:
+        url = platform.said["bundle"]
+        assert platform.api("GET", "/platform")["bundle_url"] == url
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        ask = functools.partial(httpx.get, f"{url}/install.sh", verify=context, timeout=20)
+        assert ask().status_code == 404  # no bundle was put there
+        (platform.data_dir / "bundles" / "install.sh").write_text("#!/bin/sh\n")
+        assert ask().text == "#!/bin/sh\n"
+        engine, first = platform.child(ENGINE).pid, platform.child("platform_server.bundles").pid
+        platform.process.send_signal(signal.SIGHUP)
+        await waits.until(lambda: _engines(platform) - {engine} != set())
+        assert platform.child("platform_server.bundles").pid == first
+        os.kill(first, signal.SIGKILL)
+        assert ask().status_code == 200  # waited in the socket's queue for the next one
+        assert platform.child("platform_server.bundles").pid != first
+
+
+def _engines(platform: real_platform.RealPlatform) -> set[int]:
+    return {one.pid for one in platform.family() if ENGINE in real_platform.command_of(one)}

@@ -1,7 +1,6 @@
 """`enlist serve` as processes: what it prints, what it survives, what it refuses to start over."""
 
 import contextlib
-import functools
 import json
 import os
 import pathlib
@@ -170,27 +169,6 @@ def test_a_killed_engine_is_started_again_and_callers_wait_for_it(tmp_path: path
         for _ in range(2):
             platform.child(ENGINE).kill()
             assert len(json.loads(platform.enlist("tokens", "list", "-o", "json"))["tokens"]) == 1
-
-
-def test_the_bundle_server_is_a_child_of_its_own_and_is_kept_running(
-    tmp_path: pathlib.Path,
-) -> None:
-    with real_platform.running(tmp_path / "p", "--bundle-port", "0") as platform:
-        url = platform.said["bundle"]
-        assert platform.api("GET", "/platform")["bundle_url"] == url
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        ask = functools.partial(httpx.get, f"{url}/install.sh", verify=context, timeout=20)
-        assert ask().status_code == 404  # no bundle was put there
-        (platform.data_dir / "bundles" / "install.sh").write_text("#!/bin/sh\n")
-        assert ask().text == "#!/bin/sh\n"
-        engine, first = platform.child("engine").pid, platform.child("platform_server.bundles").pid
-        platform.process.send_signal(signal.SIGHUP)
-        _until(lambda: len(platform.family()) == 4 and platform.child("engine").pid != engine)
-        assert platform.child("platform_server.bundles").pid == first
-        os.kill(first, signal.SIGKILL)
-        assert ask().status_code == 200  # waited in the socket's queue for the next one
-        assert platform.child("platform_server.bundles").pid != first
 
 
 def test_a_killed_listener_is_started_again(tmp_path: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 """The folder of bundles: what is served follows from what lies there, wherever it was cut off."""
 
+import datetime
 import io
 import pathlib
 
@@ -107,29 +108,41 @@ def test_files_are_for_others_only_where_the_folder_is(
     assert modes == {files}
 
 
+class Putting(uploads.Uploads):
+    """With a time that can be moved."""
+
+    now = datetime.datetime.now(datetime.UTC)
+
+    def add(self, sha256: str, *, offset: int, size: int, piece: bytes) -> int:
+        return self.put(sha256, offset=offset, size=size, piece=piece, now=self.now)
+
+
 def test_an_upload_goes_on_where_it_stopped(folder: pathlib.Path) -> None:
-    several = uploads.Uploads(folder, most_bytes=100)
+    several = Putting(folder, most_bytes=100)
     name = "a" * 64
-    assert several.put(name, offset=0, size=9, piece=b"abc") == 3
+    assert several.add(name, offset=0, size=9, piece=b"abc") == 3
     with pytest.raises(uploads.Refused, match="3 bytes"):
-        several.put(name, offset=6, size=9, piece=b"ghi")
-    several.put(name, offset=3, size=9, piece=b"def")
-    several.put(name, offset=3, size=9, piece=b"def")  # the answer was lost, the piece comes again
-    assert several.put(name, offset=6, size=9, piece=b"ghi") == 9
+        several.add(name, offset=6, size=9, piece=b"ghi")
+    several.add(name, offset=3, size=9, piece=b"def")
+    several.add(name, offset=3, size=9, piece=b"def")  # the answer was lost, the piece comes again
+    assert several.add(name, offset=6, size=9, piece=b"ghi") == 9
     assert several.path(name).read_bytes() == b"abcdefghi"
-    several.put(name, offset=0, size=9, piece=b"x")
+    several.add(name, offset=0, size=9, piece=b"x")
     assert several.path(name).read_bytes() == b"x"
 
 
 def test_uploads_are_bounded_in_size_and_number(folder: pathlib.Path) -> None:
-    several = uploads.Uploads(folder, most_bytes=100)
+    several = Putting(folder, most_bytes=100)
     with pytest.raises(uploads.Refused, match="most_bytes"):
-        several.put("a" * 64, offset=0, size=101, piece=b"x")
+        several.add("a" * 64, offset=0, size=101, piece=b"x")
     with pytest.raises(uploads.Refused, match="past"):
-        several.put("a" * 64, offset=0, size=1, piece=b"xy")
+        several.add("a" * 64, offset=0, size=1, piece=b"xy")
     for letter in "abcd":
-        several.put(letter * 64, offset=0, size=9, piece=b"x")
+        several.add(letter * 64, offset=0, size=9, piece=b"x")
     with pytest.raises(uploads.Refused, match="already"):
-        several.put("e" * 64, offset=0, size=9, piece=b"x")
-    several.forget("a" * 64)
-    assert several.put("e" * 64, offset=0, size=9, piece=b"x") == 1
+        several.add("e" * 64, offset=0, size=9, piece=b"x")
+    several.now += datetime.timedelta(days=2)  # what nobody finished makes room
+    assert several.add("e" * 64, offset=0, size=9, piece=b"x") == 1
+    assert several.size("a" * 64) == 0
+    several.forget("e" * 64)
+    assert several.add("e" * 64, offset=0, size=9, piece=b"x") == 1
