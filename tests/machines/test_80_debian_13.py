@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.machines import test_70_removal as removal
 from tests.support.machines import installing, machine, tree
 
 NODE = "trixie-1"
@@ -42,8 +41,11 @@ def test_01_ready_again_after_a_reboot(
     platform.wait_newer_session(NODE, than=heard)
 
 
-def test_02_a_platform_beside_the_worker(worker: machine.Machine) -> None:
-    installing.install(worker, "platform")
+@pytest.mark.long
+def test_02_a_platform_beside_the_worker(
+    worker: machine.Machine, releases: installing.Releases
+) -> None:
+    installing.install(worker, "platform", release=releases.ensure("trixie"))
     worker.until("enlist", "nodes", "list")
 
 
@@ -52,4 +54,4 @@ def test_03_both_removed_and_nothing_is_left(
 ) -> None:
     installing.uninstall(worker, "platform")
     installing.uninstall(worker, "worker")
-    assert removal.left_over(before, worker) == {}
+    assert tree.notable(before, worker.written()) == {}

@@ -10,10 +10,9 @@ import json
 import pathlib
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from installer.release import Role
 from tests.support import bundles, local_socket
 from tests.support.machines import machine as machine_kit
 
@@ -37,7 +36,7 @@ class Releases:
         folder.mkdir()
 
     def ensure(self, name: str) -> str:
-        """`now`, `next`, `broken` or `later`: the folder's path on a machine."""
+        """The path on a machine of the folder of that name, see `_built`."""
         target = self.folder / name
         if not target.is_dir():
             aside = self.folder / f".{name}"
@@ -50,22 +49,26 @@ class Releases:
         return f"{RELEASES}/{name}"
 
     def _built(self, name: str) -> list[bundles.Released]:
-        roles: tuple[Role, ...] = ("worker", "platform")
         match name:
             case "now":
-                return [bundles.released(role, pythons=PYTHONS) for role in roles]
-            case "next":
-                return [bundles.released("worker", version=NEXT_VERSION, pythons=PYTHONS)]
-            case "later":
-                return [bundles.released("worker", version=LATER_VERSION, pythons=PYTHONS)]
-            case "broken":
                 return [
-                    bundles.released(
-                        "worker", version=BROKEN_VERSION, replaced=CRASHING, pythons=PYTHONS
-                    )
+                    bundles.released("worker", pythons=PYTHONS),
+                    bundles.released("platform", pythons=PYTHONS[:1]),
                 ]
+            case "trixie":
+                return [bundles.released("platform", pythons=PYTHONS[1:])]
+            case "next":
+                return [self._worker(version=NEXT_VERSION)]
+            case "later":
+                return [self._worker(version=LATER_VERSION)]
+            case "broken":
+                return [self._worker(version=BROKEN_VERSION, replaced=CRASHING)]
             case _:
                 raise ValueError(f"There is no release called {name}.")
+
+    @staticmethod
+    def _worker(*, version: str, replaced: Mapping[str, bytes] | None = None) -> bundles.Released:
+        return bundles.released("worker", version=version, replaced=replaced, pythons=PYTHONS[:1])
 
 
 def install_command(role: str, *options: str, release: str = f"{RELEASES}/now") -> list[str]:

@@ -6,6 +6,7 @@ Known limit: modification times do not count, nor does what lies on a tmpfs (/ru
 """
 
 import dataclasses
+import fnmatch
 import hashlib
 import os
 import pathlib
@@ -38,6 +39,29 @@ def differences(*, upper: pathlib.Path, image: pathlib.Path) -> dict[str, Entry]
             if not (os.path.lexists(below) and _entry(below) == entry):
                 found[f"/{inside}"] = entry
     return found
+
+
+# What differs on a running machine by itself, and what a removal may leave.
+MAY_DIFFER = (
+    # The package database and its caches, should a package have been needed.
+    "/var/lib/dpkg/*", "/var/lib/apt/*", "/var/cache/*",
+    # Logs of the distribution.
+    "/var/log/*",
+    # Copies that useradd and userdel keep of the files before.
+    "/etc/passwd-", "/etc/shadow-", "/etc/group-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-",
+    # What systemd keeps of the running time: random seed, timers, private folders of its services.
+    "/var/lib/systemd/*", "/var/tmp/systemd-private-*",  # noqa: S108
+    "/var/lib/cloud/*",
+)  # fmt: skip
+
+
+def notable(before: dict[str, Entry], after: dict[str, Entry]) -> dict[str, str]:
+    """What differs and is not on the written list above."""
+    return {
+        path: change
+        for path, change in changes(before, after).items()
+        if not any(fnmatch.fnmatch(path, pattern) for pattern in MAY_DIFFER)
+    }
 
 
 def changes(before: dict[str, Entry], after: dict[str, Entry]) -> dict[str, str]:
