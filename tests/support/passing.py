@@ -66,8 +66,8 @@ class Manager:
         end = os.pidfd_open(process.pid)
         try:
             while line not in self.told:
-                ready, _, _ = select.select([self._notify, end], [], [], seconds)
-                assert self._notify in ready, f"It did not tell {line}, but {self.told}"
+                ready, _, _ = select.select([self._notify.fileno(), end], [], [], seconds)
+                assert self._notify.fileno() in ready, f"It did not tell {line}, but {self.told}"
                 self.told += self._notify.recv(4096).decode().splitlines()
         finally:
             os.close(end)
