@@ -93,11 +93,10 @@ class Whereabouts:
         The bundle port serves with the enrollment port's key, whatever machines that join go by.
         """
         folder = self._given.data_dir / data_dir.BUNDLES
-        if self._given.bundle_url is None or not places.has_something(folder):
+        url, known = self._given.bundle_url, tuple(self._kept.enrollment_pins)
+        if url is None or not known or not places.has_something(folder):
             return None
-        return invitations.Bundles(
-            url=self._given.bundle_url, pins=tuple(self._kept.enrollment_pins)
-        )
+        return invitations.Bundles(url=url, pins=known)
 
     def shown(self) -> platform_routes.Whereabouts:
         """As `/platform` tells it; where no nodes are taken, nothing of where they would come."""

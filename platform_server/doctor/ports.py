@@ -37,6 +37,8 @@ def ports_of(platform: Mapping[str, Any]) -> list[Port]:
     wanted = (
         ("enrollment", platform.get("enrollment_url"), platform.get("pins") or ()),
         ("gateway", platform.get("gateway_url"), platform.get("gateway_pins") or ()),
+        # It serves with the enrollment port's key, also where machines go by public roots.
+        ("bundles", platform.get("bundle_url"), platform.get("pins") or ()),
     )
     return [Port(name=name, url=url, pins=tuple(pins)) for name, url, pins in wanted if url]
 

@@ -99,12 +99,15 @@ def _command(join: str) -> str:
 
 
 def bare_command(found: Bundles) -> str:
-    """What to paste on a machine without Enlist."""
+    """What to paste on a machine without Enlist.
+
+    Known limit: install.sh takes one pin, the present one; a line that is older than the day of a
+    planned switch of keys fetches the installer, which then says that the pin is another.
+    """
     keys = ";".join(f"sha256//{_base64_of(pin)}" for pin in found.pins)
-    named = " ".join(f"--pin {pin}" for pin in found.pins)
     return (
         f"curl -fsSk --pinnedpubkey '{keys}' {found.url}/install.sh | "
-        f"sudo sh -s -- --role worker --from {found.url} {named}"
+        f"sudo sh -s -- --role worker --from {found.url} --pin {found.pins[0]}"
     )
 
 
