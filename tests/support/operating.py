@@ -206,7 +206,7 @@ class Node:
     async def restarts(self, release: str) -> None:
         """Its Agent was started anew, of this release, and has run for twenty seconds."""
         self.release = release
-        self.platform.clock.advance(1)
+        self.platform.clock.advance(2)
         self.started_at = self.platform.clock.now()
         self.platform.clock.advance(30)
         await self.beats()
@@ -245,6 +245,18 @@ class Node:
         )
         assert found is not None
         return found.scheduling
+
+
+async def find_node(platform: domain.Domain, node_id: str) -> Node | None:
+    """The machine behind a node that is there, with what it told last."""
+    found = await platform.store.read(
+        lambda tx: node_release.find_runs(tx, node_id=ids.parse_node_id(node_id))
+    )
+    if found is None:
+        return None
+    made = Node(platform, node_id)
+    made.release, made.started_at = found.release, found.started_at
+    return made
 
 
 async def node(platform: domain.Domain, node_id: str) -> Node:
