@@ -190,7 +190,11 @@ def limits(**changed: float) -> service.Limits:
 
 
 def serving(
-    machine: Machine, *, peers: Sequence[int] | None = None, limits_: service.Limits | None = None
+    machine: Machine,
+    *,
+    peers: Sequence[int] | None = None,
+    limits_: service.Limits | None = None,
+    mesh: mesh_kit.Mesh | None = None,
 ) -> service.Service:
     """The helper's service over the machine."""
     return service.Service(
@@ -202,7 +206,7 @@ def serving(
             ready_seconds=2.0,
             steady_seconds=0.5,
         ),
-        mesh=mesh_kit.Mesh(),
+        mesh=mesh or mesh_kit.Mesh(),
         clock=clock_kit.SystemClock(),
         peers=frozenset({os.geteuid()} if peers is None else peers),
         limits=limits_ or limits(),

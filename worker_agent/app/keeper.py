@@ -11,8 +11,9 @@ import random
 from collections.abc import Mapping
 
 from runtime_kit import clock as clock_kit
-from wire_protocol import trust
+from wire_protocol import helper, statements, strict_json, trust
 from worker_agent.app import anchors, logs
+from worker_agent.door import root_helper
 from worker_agent.settings import documents, failures, paths, trust_file
 from worker_agent.trust import refresh, rhythm
 
@@ -37,6 +38,8 @@ class Keeper:
         self._clock = clock
         self._rhythm = rhythm.Rhythm(chance=chance)
         self._environment = environment
+        self._helper = root_helper.of(environment)
+        self._handed_on: tuple[int, int] | None = None
         self._unknown_key = asyncio.Event()
         self._stamp: tuple[int, int] | None = _stamp(where)
 
@@ -65,7 +68,7 @@ class Keeper:
                 LOGGER, "The trust set was not refreshed, the held one stays", reason=str(failure)
             )
             raise
-        self._took(done)
+        await self._took(done)
 
     async def take(self, answer: bytes, *, source: str) -> None:
         """Keeps an answer that came over the session; raises as `ask` does."""
@@ -74,7 +77,7 @@ class Keeper:
         except failures.Failure as failure:
             logs.warning(LOGGER, "The session's trust set was not taken over", reason=str(failure))
             raise
-        self._took(done)
+        await self._took(done)
 
     async def watch(self) -> None:
         """Takes over a trust set that another command has written, for ever."""
@@ -110,7 +113,7 @@ class Keeper:
         except Exception:
             LOGGER.exception("A refresh met a fault of ours")
             return self._not_refreshed(reason="a fault of ours, told above")
-        self._took(done)
+        await self._took(done)
         return self._rhythm.wait_after_success(self._clock.now())
 
     async def _refreshed(self) -> refresh.Refreshed:
@@ -121,12 +124,31 @@ class Keeper:
             environment=self._environment,
         )
 
-    def _took(self, done: refresh.Refreshed) -> None:
+    async def _took(self, done: refresh.Refreshed) -> None:
         self._stamp = _stamp(self._where)
         if done.after.statement.number >= self._trusted.held.statement.number:
             self._trusted.replace(done.after)
         event = "Trust set renewed" if done.changed else "Trust set is current"
         logs.info(LOGGER, event, **_told(self._trusted))
+        await self._hand_on(done.answer)
+
+    async def _hand_on(self, answer: statements.TrustAnswer) -> None:
+        """The root helper keeps a set of its own, and believes a newer one by its signature alone.
+
+        Once for each set and each start of the Agent; what fails is tried with the next answer.
+        """
+        number = self._trusted.held.statement.number
+        if number == self._handed_on or not self._helper.is_there:
+            return
+        wire = [one.to_wire() for one in answer.chain]
+        content = strict_json.write({**answer.present.to_wire(), "chain": wire})
+        try:
+            line = await self._helper.ask(helper.write_question(helper.Verb.TRUST), content=content)
+            helper.parse_done(line, state="held")
+        except (root_helper.NotAsked, helper.Refused, strict_json.Malformed) as error:
+            logs.warning(LOGGER, "The root helper did not take the trust set", reason=str(error))
+            return
+        self._handed_on = number
 
     def _not_refreshed(self, *, reason: str) -> float:
         wait = self._rhythm.wait_after_failure()

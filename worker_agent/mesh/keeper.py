@@ -19,7 +19,7 @@ from runtime_kit import clock as clock_kit
 from runtime_kit import secret
 from runtime_kit.wireguard import backends, config, device, keys, programs
 from wire_protocol import heartbeats, ids, mesh
-from worker_agent.mesh import endpoints, grant_file, key, place
+from worker_agent.mesh import by_helper, endpoints, grant_file, key, place
 from worker_agent.settings import documents, paths
 
 LOGGER = logging.getLogger(__name__)
@@ -79,7 +79,10 @@ class Member:
 
 
 async def make(wanted: config.Wanted) -> Device:
-    """The machine's interface, by the kernel or by wireguard-go."""
+    """The machine's interface, by the kernel or by wireguard-go; by the root helper if need be."""
+    door = by_helper.door_if_needed()
+    if door is not None:
+        return by_helper.Device(wanted, door=door)
     return await device.ensure(wanted, backend=backends.of_this_machine())
 
 
@@ -272,6 +275,10 @@ class Keeper:
 async def remove_interface(member: Member, *, run: programs.Runner = programs.run) -> None:
     """For a machine that leaves: what a killed Agent may have left too; never raises `Fault`."""
     with contextlib.suppress(programs.Fault):
+        door = by_helper.door_if_needed()
+        if door is not None:
+            await by_helper.remove(door)
+            return
         await device.remove_leftovers(owner=member.mark, run=run)
 
 

@@ -37,6 +37,7 @@ class Refreshed:
 
     before: verdicts.Held
     after: verdicts.Held
+    answer: statements.TrustAnswer  # as it came, with the statements that lead there
     matched: bool  # whether the connection was authenticated, or the signature alone vouches
 
     @property
@@ -315,7 +316,7 @@ def _judge(where: paths.Paths, *, answered: _Answered, clock: clock_kit.Clock) -
             f"{error}",
             hint="Compare with the Platform: enlist nodes platform",
         ) from error
-    return Refreshed(before=held, after=accepted, matched=answered.matched)
+    return Refreshed(before=held, after=accepted, answer=answered.answer, matched=answered.matched)
 
 
 def _difference(one: verdicts.Held, other: verdicts.Held) -> tuple[ids.KeyId, ...]:
