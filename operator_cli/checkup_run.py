@@ -23,6 +23,7 @@ _MARKS = {
     "worker": ("agent.json", "join.json", "trust.json", "identity"),
 }
 _SYSTEM = pathlib.Path("/var/lib/enlist")
+_MOST_ROUNDS = 3  # the release in use, what it says of files and units, and one to spare
 
 
 class _NothingHere:
@@ -75,28 +76,41 @@ def run(*, fix: bool, bundle: str | None, verbose: bool) -> int:
             "enlist doctor looks at this machine: leave --platform away, and run it there."
         )
     found_here = _here(options)
-    reports = asyncio.run(checkups.run(found_here))
+    reports: Sequence[checkups.Report] = asyncio.run(checkups.run(found_here))
     more: dict[str, Any] = {}
     if fix:
-        possible = [
-            mend
-            for one, report in zip(found_here, reports, strict=True)
-            for mend in one.mends(report.own)
-        ]
         if options.check:
+            possible = checkups.possible(found_here, reports)
             planned = [checkups.Done(mend=mend, failed=None) for mend in possible]
             more = {"check": True, "changes": [one.to_wire() for one in planned]}
         else:
-            done = checkups.mend_all(possible, tell=_tell)
+            reports, done = _mended(found_here, reports)
             more = {"changes": [one.to_wire() for one in done]}
-            if done:
-                reports = asyncio.run(checkups.run(found_here))
     every = [finding for report in reports for finding in report.found]
     document = {**findings.document(every, version=product.VERSION), **more}
     if bundle is not None:
         document["bundle"] = _pack(bundle, document=document, here=found_here, options=options)
     printing.show(document, lines=lambda: _lines(reports, document=document, verbose=verbose))
     return int(findings.exit_code(every))
+
+
+def _mended(
+    found_here: Sequence[checkups.Checkup], reports: Sequence[checkups.Report]
+) -> tuple[Sequence[checkups.Report], list[checkups.Done]]:
+    """Mends, and looks again: what is wrong behind a fault shows once that is mended."""
+    done: list[checkups.Done] = []
+    for _ in range(_MOST_ROUNDS):
+        known = {(one.mend.action, one.mend.target) for one in done}
+        possible = [
+            mend
+            for mend in checkups.possible(found_here, reports)
+            if (mend.action, mend.target) not in known
+        ]
+        if not possible:
+            break
+        done += checkups.mend_all(possible, tell=_tell)
+        reports = asyncio.run(checkups.run(found_here))
+    return reports, done
 
 
 def _lines(

@@ -79,6 +79,15 @@ class Done:
         return {"action": self.mend.action, "target": self.mend.target, "detail": detail}
 
 
+def possible(checkups: Sequence[Checkup], reports: Sequence[Report]) -> list[mends.Mend]:
+    """What may be put right in all places; what two of them would do the same is done once."""
+    found: dict[tuple[str, str, str], mends.Mend] = {}
+    for one, report in zip(checkups, reports, strict=True):
+        for mend in one.mends(report.own):
+            found.setdefault((mend.action, mend.target, mend.detail), mend)
+    return list(found.values())
+
+
 def mend_all(possible: Sequence[mends.Mend], *, tell: Callable[[Done], None]) -> list[Done]:
     """Makes each change in turn and tells it; one that fails stops no other."""
     made: list[Done] = []

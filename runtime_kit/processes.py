@@ -97,8 +97,8 @@ def with_socket(inodes: frozenset[str]) -> int | None:
     wanted = {f"socket:[{inode}]" for inode in inodes}
     numbers = [name for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - names alone
     for number in numbers[:_MOST_PROCESSES]:
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(_PROC / number / "fd"):
+        with contextlib.suppress(OSError), os.scandir(_PROC / number / "fd") as entries:
+            for entry in entries:
                 with contextlib.suppress(OSError):
                     if os.readlink(entry.path) in wanted:  # noqa: PTH115 - a path from scandir
                         return int(number)
@@ -111,13 +111,27 @@ def _holders(path: pathlib.Path, *, kind: str) -> set[int]:
         lines = _read(_PROC / "locks").splitlines()
     except OSError:
         return set()
-    device = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
+    device = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}"
     found: set[int] = set()
     for line in lines:
         words = line.split()
-        if len(words) > 5 and words[1] == kind and words[5] == device and words[4].isdigit():
-            found.add(int(words[4]))
+        if len(words) <= 5 or words[1] != kind or not words[4].isdigit():
+            continue
+        place, _, inode = words[5].rpartition(":")
+        pid = int(words[4])
+        # On an overlay the kernel names another device than `stat` does: then the open file tells.
+        if inode == str(info.st_ino) and (place == device or _has_open(pid, info)):
+            found.add(pid)
     return found
+
+
+def _has_open(pid: int, info: os.stat_result) -> bool:
+    with contextlib.suppress(OSError), os.scandir(_PROC / str(pid) / "fd") as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(entry.path), info):  # noqa: PTH116 - a path from scandir
+                    return True
+    return False
 
 
 def _read(path: pathlib.Path) -> str:

@@ -77,8 +77,15 @@ class Seen:
         return os.geteuid() == self.owner
 
     def fix(self) -> str:
-        """The command that mends what is safe, as who may."""
-        return "sudo enlist doctor --fix" if self.is_system else "enlist doctor --fix"
+        """The command that mends what is safe, by a program that starts as things are."""
+        program = "enlist"
+        if not (os.path.lexists(self.here.link) and self.current.is_whole):
+            names = (self.current.names, self.previous.names, *self.releases)
+            whole = (one for one in names if one and is_whole(self.around, self.layout, one))
+            found = next(whole, None)
+            if found is not None:
+                program = str(self.layout.release(found) / "bin" / "enlist")
+        return f"{'sudo ' if self.is_system else ''}{program} doctor --fix"
 
     @property
     def release_folder(self) -> pathlib.Path | None:

@@ -6,6 +6,7 @@ ends, one that waits for a file, one that is started by its socket, or by nothin
 
 import functools
 import os
+import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
@@ -146,10 +147,7 @@ def _waits(
     """Why this unit may be inactive; None where it should run."""
     stem, _, kind = unit.name.rpartition(".")
     for wanted in _WAITS_FOR.findall(unit.text):
-        try:
-            missing = not os.path.lexists(seen.around.under(wanted))
-        except PermissionError:
-            missing = False
+        missing = _is_missing(seen.around.under(wanted))
         if missing or states.get(unit.name, {}).get("ConditionResult") == "no":
             return f"it waits for {wanted}"
     if kind != "service":
@@ -161,6 +159,17 @@ def _waits(
     if f"{stem}.socket" in names:
         return "its socket starts it when it is asked"
     return None if unit.enabled else "another unit starts it"
+
+
+def _is_missing(path: pathlib.Path) -> bool:
+    """Whether it is surely not there; of what this account may not see systemd knows more."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def mends_of(seen: seen_kit.Seen, found: Sequence[findings.Finding]) -> list[mends.Mend]:

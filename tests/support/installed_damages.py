@@ -16,6 +16,8 @@ Tree = installed_tree.Tree
 NEEDS = "failed needs-operator"
 WARNS = "warning needs-operator"
 FIX = "sudo enlist doctor --fix"
+# Where `enlist` does not start, by the release itself.
+FIX_BY_RELEASE = "bin/enlist doctor --fix"
 AGAIN = "sudo sh /opt/enlist/worker/current/install.sh --role worker --from FOLDER"
 AGAIN_WITHOUT = "sudo sh install.sh --role worker --from FOLDER"
 
@@ -140,21 +142,21 @@ DAMAGES: dict[str, Damage] = {
         told={"release": NEEDS},
         name="release",
         says="is here and whole",
-        command=FIX,
+        command=FIX_BY_RELEASE,
     ),
     "`current` leads nowhere": Damage(
         do=lambda tree: make_dangling(tree.here.current),
         told={"release": NEEDS, "receipt": WARNS},
         name="release",
         says="not there or not whole",
-        command=FIX,
+        command=FIX_BY_RELEASE,
     ),
     "`current` leads out of the installation": Damage(
         do=link_instead(lambda tree: tree.here.current, "/usr"),
         told={"release": NEEDS},
         name="release",
         says="does not lead to a release of this installation",
-        command=FIX,
+        command=FIX_BY_RELEASE,
     ),
     "`current` is a folder": Damage(
         do=steps(lambda tree: tree.here.current.unlink(), lambda tree: tree.here.current.mkdir()),
@@ -251,7 +253,7 @@ DAMAGES: dict[str, Damage] = {
         told={"command": NEEDS},
         name="command",
         says="nobody finds the command",
-        command=FIX,
+        command=FIX_BY_RELEASE,
     ),
     "the command is another program's": Damage(
         do=steps(
