@@ -30,6 +30,9 @@ BESIDE = crash_points.declare(
 NAMED = crash_points.declare(
     "bundles.named", story="an archive has its name, nothing says yet that it is the latest"
 )
+UNCOUNTED = crash_points.declare(
+    "bundles.uncounted", story="nobody is told of an archive any more, it is still there"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,7 @@ class Shelf:
         aside = [self._beside(sha256, one) for one in (_RELEASE_SUFFIX, _INSTALLER_SUFFIX)]
         aside[0].unlink(missing_ok=True)  # from now on it is not counted
         self.refresh()
+        crash_points.reach(UNCOUNTED)
         (self._archives / sha256).unlink(missing_ok=True)
         aside[1].unlink(missing_ok=True)
         private_files.sync_folder(self._archives)

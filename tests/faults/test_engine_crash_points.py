@@ -68,6 +68,7 @@ _ELSEWHERE = (
     "gateway.",  # test_gateway_crash_points
     "renewal.",  # likewise
     "order.",  # test_order_crash_points
+    "bundles.",  # test_bundle_crash_points
 )
 
 _LIST_POINTS = textwrap.dedent(
