@@ -15,6 +15,14 @@ Found = tuple[findings.Finding, ...]
 def receipt(seen: seen_kit.Seen) -> Found:
     """Whether it is there, can be read, and speaks of what is here."""
     path, found = seen.layout.receipt, seen.receipt
+    if not os.path.lexists(seen.here.root):
+        return (
+            findings.needs_operator(
+                "receipt",
+                f"{seen.layout.root} is gone, and units of it are left: a removal was cut off.",
+                command=f"sudo sh install.sh --role {seen.role} --uninstall   (or install again)",
+            ),
+        )
     if found is None:
         text = (
             f"{seen.receipt_fault}."

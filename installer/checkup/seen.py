@@ -118,8 +118,14 @@ def find(
         look(around, prefix=prefix, role=role, environment=environment)
         for prefix in prefixes
         for role in layout_kit.Role
-        if os.path.lexists(around.under(prefix / role))
+        if os.path.lexists(around.under(prefix / role)) or _has_units(around, prefix, role)
     ]
+
+
+def _has_units(around: around_kit.Around, prefix: pathlib.Path, role: layout_kit.Role) -> bool:
+    """Whether units stand there without an installation, as a removal that was cut off leaves."""
+    main = layout_kit.UNITS_FOLDER / layout_kit.SERVICES[role][0]
+    return prefix == layout_kit.DEFAULT_PREFIX and os.path.lexists(around.under(main))
 
 
 def prefixes_of(

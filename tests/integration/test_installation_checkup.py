@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import sys
 
 import pytest
@@ -45,6 +46,23 @@ def test_an_installation_as_it_was_made_has_nothing_wrong(tree: Tree) -> None:
 def test_both_roles_are_looked_at_alike(tmp_path: pathlib.Path, role: layout_kit.Role) -> None:
     made = installed_tree.install(tmp_path / "m", role)
     assert set(made.wrong()) == ({"joined"} if role is layout_kit.Role.WORKER else set())
+
+
+def test_on_a_machine_that_is_both_each_role_is_well(tmp_path: pathlib.Path) -> None:
+    platform = installed_tree.install(tmp_path / "m", layout_kit.Role.PLATFORM)
+    worker = installed_tree.install(tmp_path / "m")
+    worker.join()
+    assert platform.wrong() == {}
+    assert worker.wrong() == {}
+    assert "/opt/enlist/platform/current/bin/enlist" in worker.look()["command"].detail
+
+
+def test_units_that_a_removal_left_behind_are_found(tree: Tree) -> None:
+    shutil.rmtree(tree.here.prefix)
+    found = tree.look()["receipt"]
+    assert tree.wrong()["receipt"] == installed_damages.NEEDS
+    assert "a removal was cut off" in found.detail
+    assert "--uninstall" in (found.command or "")
 
 
 def test_looking_changes_no_file(tree: Tree) -> None:

@@ -5,14 +5,12 @@ the test wrote down and keeps what it was asked; everything else is real files.
 """
 
 import dataclasses
-import grp
 import hashlib
 import io
 import json
 import lzma
 import os
 import pathlib
-import pwd
 import shutil
 import socket
 import subprocess
@@ -82,10 +80,10 @@ class Tree:
         )
 
     def checkup(self, *, seconds: float = 10.0) -> checkup.Checkup:
-        (found,) = checkup.find(
+        found = checkup.find(
             running=pathlib.Path("/usr"), environment={}, around=self.around(seconds=seconds)
         )
-        return found
+        return next(one for one in found if one.role == self.layout.role)
 
     def look(self, *, seconds: float = 10.0) -> dict[str, findings.Finding]:
         """The findings by name."""
@@ -277,18 +275,18 @@ def _wheel() -> bytes:
 
 
 def _accounts(root: pathlib.Path, layout: layout_kit.Layout, *, uid: int) -> None:
-    etc = root / "etc"
+    """Adds the role's accounts to those that are there."""
+    etc, first = root / "etc", 4711 + 10 * list(layout_kit.Role).index(layout.role)
     etc.mkdir(exist_ok=True)
-    gid = os.getegid()
-    own = grp.getgrgid(gid).gr_name if os.geteuid() == 0 else "people"
-    users = [f"{pwd.getpwuid(os.geteuid()).pw_name}:x:{os.geteuid()}:{gid}::/:/bin/sh"]
-    groups = [] if os.geteuid() != 0 else [f"{own}:x:{gid}:"]
+    users, groups = [], []
     for number, name in enumerate(layout.accounts):
-        number_of_group = 4711 + number if os.geteuid() == 0 else gid + number
-        users.append(f"{name}:x:{uid}:{number_of_group}:Enlist:/nonexistent:/usr/sbin/nologin")
-        groups.append(f"{name}:x:{number_of_group}:")
-    (etc / "passwd").write_text("\n".join([*users, ""]))
-    (etc / "group").write_text("\n".join([*groups, ""]))
+        gid = first + number if os.geteuid() == 0 else os.getegid() + first + number
+        gid = os.getegid() if os.geteuid() != 0 and not number else gid
+        users.append(f"{name}:x:{uid}:{gid}:Enlist:/nonexistent:/usr/sbin/nologin")
+        groups.append(f"{name}:x:{gid}:")
+    for file, lines in (("passwd", users), ("group", groups)):
+        with (etc / file).open("a") as written:
+            written.write("\n".join([*lines, ""]))
 
 
 def _rights(here: layout_kit.Layout, root: pathlib.Path, *, uid: int) -> None:
