@@ -4,6 +4,7 @@ Exit codes: 2 for what cannot be built as asked, 75 when wheels could not be dow
 """
 
 import argparse
+import errno
 import pathlib
 import platform
 import sys
@@ -30,7 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except REFUSALS as error:
         say(str(error))
         return WRONG
+    except OSError as error:
+        return not_written(error)
     return 0
+
+
+def not_written(error: OSError) -> int:
+    """Says which file could not be written; a full disk may have room later."""
+    say(f"{error.filename or 'A file'} could not be written: {error.strerror}")
+    return TRY_LATER if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else WRONG
 
 
 # What a builder refuses with a sentence for whoever called it.

@@ -23,6 +23,7 @@ from installer.build.bundle_command import (
     add_options,
     arches_of,
     key_of,
+    not_written,
     say,
     wrote,
 )
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (*REFUSALS, targets.UploadRefused) as error:
         say(str(error))
         return WRONG
+    except OSError as error:
+        return not_written(error)
     return 0
 
 

@@ -82,11 +82,16 @@ class Source:
         if name in self.replaced:
             return self.replaced[name]
         path = self.root / name
-        if name not in self.files or not stat.S_ISREG(path.lstat().st_mode):
-            raise SourceError(f"There is no file {name} in {self.root}.")
-        if path.stat().st_size > _MOST_FILE_BYTES:
+        try:
+            if name not in self.files or not stat.S_ISREG(path.lstat().st_mode):
+                raise SourceError(f"There is no file {name} in {self.root}.")
+            with path.open("rb") as file:
+                data = file.read(_MOST_FILE_BYTES + 1)
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read: {error.strerror}.") from error
+        if len(data) > _MOST_FILE_BYTES:
             raise SourceError(f"{name} is larger than {_MOST_FILE_BYTES} bytes: what is it?")
-        return path.read_bytes()
+        return data
 
     def code(self, role: Role) -> list[str]:
         """The files of the role's packages, sorted."""

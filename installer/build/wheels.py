@@ -76,13 +76,13 @@ def fetch(
         WheelError: the index could not be reached, or has no wheel with a locked hash.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    with _locked(cache):
+    with _locked(cache) as lock:
         for left in cache.glob("incoming-*"):  # from a run that was killed
             shutil.rmtree(left)
         found = _from_cache(pins, python=python, arch=arch, cache=cache)
         if found is None:
             say(f"Downloading {len(pins)} wheels for Python {python} on {arch}")
-            _download(pins, python=python, arch=arch, cache=cache)
+            _download(pins, python=python, arch=arch, cache=cache, lock=lock)
             found = _from_cache(pins, python=python, arch=arch, cache=cache)
     if found is None:
         raise WheelError(f"The wheels for Python {python} on {arch} did not stay in {cache}.")
@@ -123,12 +123,14 @@ def _fit(wheels: Sequence[Wheel], pins: Sequence[Pin]) -> bool:
     )
 
 
-def _download(pins: Sequence[Pin], *, python: str, arch: Arch, cache: pathlib.Path) -> None:
+def _download(
+    pins: Sequence[Pin], *, python: str, arch: Arch, cache: pathlib.Path, lock: int
+) -> None:
     incoming = pathlib.Path(tempfile.mkdtemp(prefix="incoming-", dir=cache))
     try:
         wanted = incoming / "wanted.txt"
         wanted.write_text("".join(pin.to_text() for pin in pins))
-        _run_pip(_command(wanted, python=python, arch=arch, into=incoming))
+        _run_pip(_command(wanted, python=python, arch=arch, into=incoming), lock=lock)
         crash_points.reach(DOWNLOADED)
         names = sorted(path.name for path in incoming.glob("*.whl"))
         for name in names:
@@ -155,7 +157,7 @@ def _command(wanted: pathlib.Path, *, python: str, arch: Arch, into: pathlib.Pat
     return [*command, "--dest", os.fspath(into), "--requirement", os.fspath(wanted)]
 
 
-def _run_pip(command: list[str]) -> None:
+def _run_pip(command: list[str], *, lock: int) -> None:
     try:
         subprocess.run(
             command,
@@ -164,6 +166,9 @@ def _run_pip(command: list[str]) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=_PIP_SECONDS,
+            # A pip that outlives its killed builder keeps the lock, so that the next one waits
+            # for its end before clearing up what it writes.
+            pass_fds=(lock,),
         )
     except subprocess.CalledProcessError as error:
         said = "\n".join(error.output.decode(errors="replace").splitlines()[-_LAST_LINES:])
@@ -173,11 +178,11 @@ def _run_pip(command: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def _locked(cache: pathlib.Path) -> Iterator[None]:
-    """One builder at a time: the wait is bounded, since pip's run is."""
+def _locked(cache: pathlib.Path) -> Iterator[int]:
+    """One builder at a time: the wait is bounded, since pip's run is. Gives the lock."""
     descriptor = os.open(cache, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)

@@ -1,8 +1,13 @@
 """The builder's commands over a checkout of a few files: what goes in, what comes out, what not."""
 
+import contextlib
+import dataclasses
+import http.server
 import pathlib
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -224,6 +229,71 @@ def test_a_builder_killed_at_any_point_is_followed_by_one_that_finishes(
     assert any(cold.cache.glob("incoming-*"))
     build(cold, key_file, out)
     assert not any(cold.cache.glob("incoming-*"))
+
+
+def test_a_builder_killed_while_pip_downloads_is_followed_by_one_that_waits_for_pip(
+    cold: Checkout, key_file: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    arguments = (*FOR_ONE, "--key", str(key_file), "--out", str(tmp_path / "out"))
+    with silent_index() as index:
+        asking = cold.environment(reaches_index=False, PIP_INDEX_URL=index.url, PIP_RETRIES="0")
+        del asking["PIP_NO_INDEX"]
+        with cold.start("bundle_command", *arguments, environment=asking) as builder:
+            assert index.asked.wait(60)
+            builder.kill()
+        next_one = cold.start("bundle_command", *arguments)
+        with next_one:
+            with pytest.raises(subprocess.TimeoutExpired):
+                next_one.wait(1)
+            index.answer.set()
+            assert next_one.wait(60) == 0
+    assert not any(cold.cache.glob("incoming-*"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """An index that lets pip wait until it is told to answer."""
+
+    url: str
+    asked: threading.Event
+    answer: threading.Event
+
+
+@contextlib.contextmanager
+def silent_index() -> Iterator[Index]:
+    asked, answer = threading.Event(), threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.set()
+            answer.wait(60)
+            self.send_error(404)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield Index(url=f"http://127.0.0.1:{server.server_port}/simple", asked=asked, answer=answer)
+    finally:
+        answer.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("place", ["out", "cache"])
+def test_a_place_that_cannot_be_written_is_named(
+    place: str, cold: Checkout, key_file: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "a file").write_text("")
+    blocked = str(tmp_path / "a file" / "below")
+    arguments = (*FOR_ONE, "--key", str(key_file), "--out", str(tmp_path / "out"))
+    done = cold.run("bundle_command", *arguments, f"--{place}", blocked)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{blocked} could not be written: Not a directory" in done.stderr
 
 
 def test_without_a_key_the_command_says_which_it_made(tmp_path: pathlib.Path) -> None:

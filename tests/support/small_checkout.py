@@ -54,6 +54,17 @@ class Checkout:
             env=environment or self.environment(),
         )
 
+    def start(
+        self, module: str, *arguments: str, environment: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """The same, not waited for."""
+        where = ("--source", str(self.root), "--cache", str(self.cache))
+        return subprocess.Popen(
+            [sys.executable, "-m", f"installer.build.{module}", *where, *arguments],
+            stdout=subprocess.DEVNULL,
+            env=environment or self.environment(),
+        )
+
     def commit(self) -> None:
         """Commit all that there is, at one time for ever."""
         git(self.root, "add", "--all")
