@@ -7,12 +7,14 @@ one key of the tests' own.
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import pathlib
 import platform
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +26,6 @@ from runtime_kit import private_files
 
 ROOT = bundle_command.ROOT
 WHEELS = ROOT / ".cache" / "wheels"
-_KEPT = ROOT / ".cache" / "bundles"
 _MOST_KEPT = 12  # of 10 to 20 MB each
 RUNNING_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -39,6 +40,18 @@ class Released:
     sha256: str
     key: signing.ReleaseKey
     public_key: pathlib.Path  # PEM, for `--release-key`
+
+
+@functools.cache
+def _kept() -> pathlib.Path:
+    """Where they are kept; for an account that may not write here, a folder of its own."""
+    path = ROOT / ".cache" / "bundles"
+    with contextlib.suppress(PermissionError):
+        path.mkdir(parents=True, exist_ok=True)
+    if not os.access(path, os.W_OK):
+        path = pathlib.Path(tempfile.gettempdir(), f"enlist-test-bundles-{os.geteuid()}")
+        private_files.ensure_private_folder(path)
+    return path
 
 
 def this_arch() -> Arch:
@@ -68,7 +81,7 @@ def released(
         source = source.replacing(replaced)
     with _locked():
         key = _key()
-        place = _KEPT / _name(source, role=role, pythons=pythons, key=key)
+        place = _kept() / _name(source, role=role, pythons=pythons, key=key)
         if not place.exists():
             _build(source, role=role, pythons=pythons, key=key, place=place)
         os.utime(place)
@@ -83,7 +96,7 @@ def released(
         release=release,
         sha256=sha256,
         key=key,
-        public_key=_KEPT / "release.pub",
+        public_key=_kept() / "release.pub",
     )
 
 
@@ -131,15 +144,15 @@ def _build(
 
 
 def _key() -> signing.ReleaseKey:
-    path = _KEPT / "release.key"
+    path = _kept() / "release.key"
     key = signing.load(path) if path.exists() else signing.make(path)
-    private_files.write_private(_KEPT / "release.pub", key.public_pem, mode=0o644)
+    private_files.write_private(_kept() / "release.pub", key.public_pem, mode=0o644)
     return key
 
 
 def _forget_the_oldest() -> None:
     """Long unused folders go; the limit is far above what one run of tests uses at once."""
-    built = [path for path in _KEPT.iterdir() if path.is_dir()]
+    built = [path for path in _kept().iterdir() if path.is_dir()]
     for old in sorted(built, key=lambda path: path.stat().st_mtime, reverse=True)[_MOST_KEPT:]:
         shutil.rmtree(old)
 
@@ -147,8 +160,7 @@ def _forget_the_oldest() -> None:
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
     """One test process builds, the others find what it built."""
-    _KEPT.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(_KEPT, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(_kept(), os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
