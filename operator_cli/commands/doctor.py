@@ -1,7 +1,7 @@
 """`enlist doctor`: what is wrong on this machine, and the command that mends it.
 
-Finds out itself whether a Platform, a worker or both keep their data here, loads only what these
-need, and asks everything at once. Changes nothing without `--fix`.
+Finds out itself what is installed here and whether a Platform, a worker or both keep their data
+here, loads only what these need, and asks everything at once. Changes nothing without `--fix`.
 """
 
 import click
@@ -16,8 +16,8 @@ from operator_cli import global_options
 def doctor(*, fix: bool, bundle: str | None, verbose: bool) -> int:
     """Say what is wrong on this machine, and what mends it.
 
-    Looks at the Platform or the worker whose data lies here, or at both. Changes nothing without
-    --fix. The exit code is 0 when nothing failed, 6 when something needs you, 75 when it may pass
+    Looks at what is installed here, and at the Platform or the worker whose data lies here, or at
+    both. Changes nothing without --fix. The exit code is 0 when nothing failed, 6 when something needs you, 75 when it may pass
     by itself.
 
     Examples:
