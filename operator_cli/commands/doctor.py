@@ -17,8 +17,8 @@ def doctor(*, fix: bool, bundle: str | None, verbose: bool) -> int:
     """Say what is wrong on this machine, and what mends it.
 
     Looks at what is installed here, and at the Platform or the worker whose data lies here, or at
-    both. Changes nothing without --fix. The exit code is 0 when nothing failed, 6 when something needs you, 75 when it may pass
-    by itself.
+    both. Changes nothing without --fix. The exit code is 0 when nothing failed, 6 when something
+    needs you, 75 when it may pass by itself.
 
     Examples:
       enlist doctor
