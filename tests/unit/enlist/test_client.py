@@ -12,20 +12,24 @@ import pytest
 import enlist
 from enlist import (
     audit,
+    bundles,
     calls,
     enrollments,
     errors,
     methods,
     nodes,
+    operations,
     platforms,
     targets,
     tokens,
 )
 from tests.support import standin
 from wire_protocol import admin, enrollment
+from wire_protocol import bundles as wire_bundles
+from wire_protocol import operations as wire_operations
 
 TARGET = targets.remote("http://127.0.0.1:8440", token="secret-token")
-BUILDERS = (nodes, enrollments, tokens, audit, platforms)
+BUILDERS = (nodes, enrollments, tokens, audit, platforms, bundles, operations)
 
 
 @pytest.fixture
@@ -163,7 +167,14 @@ def test_every_builder_names_the_model_that_its_type_promises() -> None:
         for name, build in inspect.getmembers(module, inspect.isfunction):
             if name.startswith("_") or build.__module__ != module.__name__:
                 continue
-            scope = {**vars(module), "admin": admin, "enrollment": enrollment, "calls": calls}
+            scope = {
+                **vars(module),
+                "admin": admin,
+                "enrollment": enrollment,
+                "calls": calls,
+                "models": wire_operations,
+                "bundles": wire_bundles,
+            }
             hint = typing.get_type_hints(build, scope)["return"]
             (model,) = typing.get_args(hint)
             call = build(**_arguments(build))
@@ -173,7 +184,7 @@ def test_every_builder_names_the_model_that_its_type_promises() -> None:
 
 
 def _arguments(build: Any) -> dict[str, Any]:
-    texts: dict[str, Any] = {"labels": {}, "permissions": []}
+    texts: dict[str, Any] = {"labels": {}, "permissions": [], "data": b"a"}
     return {
         name: texts.get(name, "a")
         for name, parameter in inspect.signature(build).parameters.items()
