@@ -6,7 +6,7 @@ import datetime
 from wire_protocol import times, trust
 from worker_agent.identity import lock, own, states
 from worker_agent.session import told
-from worker_agent.settings import agent_file, documents, join_file, paths, trust_file
+from worker_agent.settings import agent_file, documents, join_file, paths, starting, trust_file
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +78,7 @@ class Report:
         if self.state is states.State.FRESH:
             lines.append(f"Not joined. Run: enlist worker join - --data-dir {self.where.folder}")
         elif self.state is states.State.JOINED and not self.agent_runs:
-            lines.append(
-                f"The Agent does not run. Run: enlist agent --data-dir {self.where.folder}"
-            )
+            lines.append(f"The Agent does not run. Run: {starting.command(self.where)}")
         return "\n".join(lines)
 
     def _session(self) -> dict[str, object] | None:

@@ -4,7 +4,9 @@ import dataclasses
 
 from wire_protocol import ids, trust
 from worker_agent.enrollment import plan
-from worker_agent.settings import agent_file, join_file, paths
+from worker_agent.settings import agent_file, join_file, paths, starting
+
+_UNIT = starting.UNIT.name
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +24,7 @@ class Outcome:
     @property
     def start_command(self) -> str:
         """The one command that starts the Agent."""
-        return f"enlist agent --data-dir {self.where.folder}"
+        return starting.command(self.where)
 
     def written(self) -> tuple[str, ...]:
         """The files that make this machine a node."""
@@ -61,10 +63,10 @@ class Outcome:
             f"This machine {done} {self.join.platform_url} as node {self.agent.node_id}.",
             f"Its files are in {self.where.folder}:",
             *(f"  {path}" for path in self.written()),
-            "Start its Agent with:",
-            f"  {self.start_command}",
         ]
-        return "\n".join(lines)
+        if starting.is_a_unit(self.where):
+            return "\n".join([*lines, f"systemd starts its Agent: systemctl status {_UNIT}"])
+        return "\n".join([*lines, "Start its Agent with:", f"  {self.start_command}"])
 
 
 def of_earlier(

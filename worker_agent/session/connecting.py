@@ -18,7 +18,7 @@ from runtime_kit.mux import link as links
 from wire_protocol import session, strict_json
 from worker_agent.identity import replacing
 from worker_agent.session import opening, outside, targets
-from worker_agent.settings import agent_file, documents, failures, join_file, paths
+from worker_agent.settings import agent_file, documents, failures, join_file, paths, starting
 
 _NEEDS_OPERATOR = frozenset(
     {
@@ -308,7 +308,7 @@ def needs_operator(error: links.Refused, *, where: paths.Paths) -> failures.Need
     return failures.NeedsOperator(
         f"This machine is newer than its Platform: {said} ({error.code}).",
         hint="Update the Platform, or install the Platform's version here, then start the Agent "
-        f"again: enlist agent --data-dir {where.folder}",
+        f"again: {starting.command(where)}",
     )
 
 
