@@ -218,11 +218,7 @@ def _load(
 ) -> checkups.Checkup:
     if place == "worker":
         legs = importlib.import_module("worker_agent.doctor.legs")
-        around = legs.Around(
-            clock=clock_kit.SystemClock(),
-            environment=dict(options.environment),
-            start_command=start_command,
-        )
+        around = legs.Around(clock=clock_kit.SystemClock(), environment=dict(options.environment))
         made: checkups.Checkup = importlib.import_module("worker_agent.doctor.checkup").of(
             folder, around=around
         )

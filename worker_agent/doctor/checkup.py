@@ -67,7 +67,7 @@ class Checkup:
             _threaded("identity", functools.partial(ground.identity, seen, now=now)),
             _threaded("trust", functools.partial(ground.trust, seen, now=now)),
             _job("agent", functools.partial(running.agent, seen, around=self._around)),
-            _job("port", functools.partial(running.port, seen, around=self._around)),
+            _job("port", functools.partial(running.port, seen)),
             _job("session", functools.partial(session_leg.session, seen)),
             _job("mesh", functools.partial(mesh_place.mesh, seen, around=self._around)),
             *self._network_jobs(enrollment, gateway, seen=seen),

@@ -33,7 +33,6 @@ class Around:
     environment: Mapping[str, str] = dataclasses.field(
         default_factory=lambda: dict(os.environ), repr=False
     )
-    start_command: str | None = None  # where the Agent is a service, and not started by hand
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

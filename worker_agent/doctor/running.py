@@ -8,7 +8,7 @@ from worker_agent.doctor import legs
 from worker_agent.doctor import seen as seen_kit
 from worker_agent.door import port as port_kit
 from worker_agent.identity import lock, own
-from worker_agent.settings import agent_file
+from worker_agent.settings import agent_file, starting
 
 
 async def agent(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.Finding, ...]:
@@ -21,7 +21,7 @@ async def agent(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.F
             findings.needs_operator(
                 "agent",
                 "The Agent does not run.",
-                command=start_command(seen, around=around),
+                command=starting.command(seen.where),
             ),
         )
     pid = processes.holder_of_flock(where.agent_lock)
@@ -43,7 +43,7 @@ async def agent(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.F
     return (findings.ok("agent", "It runs.", facts=facts),)
 
 
-async def port(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.Finding, ...]:
+async def port(seen: seen_kit.Seen) -> tuple[findings.Finding, ...]:
     """In listen mode: this very Agent answers on its port, and nobody else."""
     found = seen.agent
     if found is None:
@@ -69,7 +69,7 @@ async def port(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.Fi
             findings.needs_operator(
                 "port",
                 f"Nothing listens on port {found.port}.",
-                command=start_command(seen, around=around),
+                command=starting.command(seen.where),
                 facts=facts,
             ),
         )
@@ -83,11 +83,6 @@ async def port(seen: seen_kit.Seen, *, around: legs.Around) -> tuple[findings.Fi
             facts={**facts, "holder": holder},
         ),
     )
-
-
-def start_command(seen: seen_kit.Seen, *, around: legs.Around) -> str:
-    """How the Agent of this data directory is started here."""
-    return around.start_command or f"enlist agent --data-dir {seen.where.folder}"
 
 
 def _proxy(leg: legs.Leg, environment: Mapping[str, str]) -> str | None:
