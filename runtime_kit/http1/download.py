@@ -21,6 +21,7 @@ from runtime_kit.http1 import client
 
 _READ_BYTES: Final = 65_536
 _MAX_HEAD_BYTES: Final = 32_768
+_LATER: Final = frozenset({429, 500, 502, 503, 504})
 
 
 class NotServed(failures.NetworkFailure):
@@ -65,7 +66,8 @@ async def fetch(
         idle_s: How long nothing may come.
 
     Raises:
-        client.NoAnswer: Cut off, silent, or not HTTP; what was handed on is good to go on from.
+        client.NoAnswer: Cut off, silent, busy, or not HTTP; what was handed on is good to go on
+            from.
         client.AnswerTooLong: More than `most_bytes`.
         NotServed: Any other status than the two of a success.
     """
@@ -135,6 +137,8 @@ class _Body:
             self._have = self._from_byte
         elif status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and self._from_byte:
             raise BeyondIts(f"{self._host} has less of it than is here")
+        elif status in _LATER:
+            raise client.NoAnswer(f"{self._host} answered with status {status}")
         elif status != http.HTTPStatus.OK:
             raise NotServed(f"{self._host} answered with status {status}")
         self._has_head = True
