@@ -29,7 +29,9 @@ def receipt(seen: seen_kit.Seen) -> Found:
             if seen.receipt_fault
             else f"{path} is gone, so neither an update nor the removal knows what is here."
         )
-        return (findings.needs_operator("receipt", text, command=seen.reinstall()),)
+        # The installer, too, stops at one that it cannot read.
+        first = f"sudo rm {path}; " if seen.receipt_fault and seen.is_system else ""
+        return (findings.needs_operator("receipt", text, command=f"{first}{seen.reinstall()}"),)
     facts = {
         "version": found.version,
         "release": found.release,

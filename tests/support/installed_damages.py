@@ -104,7 +104,7 @@ DAMAGES: dict[str, Damage] = {
         told={"receipt": NEEDS},
         name="receipt",
         says="is no receipt",
-        command=AGAIN,
+        command=f"sudo rm /opt/enlist/worker/receipt.json; {AGAIN}",
     ),
     "the receipt is of a newer format": Damage(
         do=lambda tree: tree.here.receipt.write_text('{"format": 2}'),
