@@ -117,7 +117,7 @@ def _uninstall(chosen: argparse.Namespace, progress: progress_kit.Progress) -> i
         progress.say(f"Not removed: {problem}")
     if problems:
         return _fail("Some of it is left. Mend that and run the same command again.", 6)
-    progress.say(f"Removed: {layout.role}")
+    progress.say(f"Seconds: {progress.summary()}")
     return 0
 
 

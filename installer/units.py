@@ -6,7 +6,6 @@ Where systemd does not run, as in an image that is being built, units are enable
 next boot.
 """
 
-import contextlib
 import dataclasses
 import pathlib
 import re
@@ -100,18 +99,16 @@ def remove(layout: layout_kit.Layout, names: list[str]) -> None:
     if not names or layout.units is None or programs.find("systemctl") is None:
         return
     if is_running():
-        for name in sorted(names, key=_last):
-            programs.ask(["systemctl", "stop", name], seconds=_STOP_SECONDS)
-    for name in names:
-        path = path_of(layout, name)
-        if path.exists():
-            programs.ask(["systemctl", "disable", name])
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
+        # In one command, so that no socket or path starts again what has just been stopped.
+        programs.ask(["systemctl", "stop", *names], seconds=_STOP_SECONDS)
+    present = [name for name in names if path_of(layout, name).exists()]
+    if present:
+        programs.ask(["systemctl", "disable", *present])
+    for name in present:
+        path_of(layout, name).unlink()
     if is_running():
         reload_manager()
-        for name in names:
-            programs.ask(["systemctl", "reset-failed", name])
+        programs.ask(["systemctl", "reset-failed", *names])
 
 
 def is_running() -> bool:
