@@ -6,13 +6,13 @@ Removal reads nothing else. It holds no secret and everybody may read it.
 """
 
 import dataclasses
-import datetime
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from installer import layout as layout_kit
+from installer import waiting
 from runtime_kit import private_files
 
 FORMAT = 1
@@ -93,7 +93,7 @@ class Receipt:
 
 def now() -> str:
     """The time of a step, RFC 3339 in UTC."""
-    return datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return waiting.SystemWaits().now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def write(receipt: Receipt, *, layout: layout_kit.Layout) -> None:

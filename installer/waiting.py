@@ -1,5 +1,6 @@
 """Waits of the installer, which runs without an event loop: bounded, and moved by hand in tests."""
 
+import datetime
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -23,6 +24,10 @@ class SystemWaits:
     def monotonic(self) -> float:
         """The kernel's monotonic seconds."""
         return time.monotonic()
+
+    def now(self) -> datetime.datetime:
+        """The machine's wall time in UTC, for the receipt; nothing is decided by it."""
+        return datetime.datetime.now(datetime.UTC)
 
     def wait(self, seconds: float) -> None:
         """Waits for real."""

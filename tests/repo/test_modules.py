@@ -22,6 +22,7 @@ WAITING: dict[str, str] = {
 # The places that read the clock or wait, each with its reason.
 CLOCKS = {
     "runtime_kit/clock.py": "what everything else is given",
+    "installer/waiting.py": "the installer runs without an event loop; bounded",
     "runtime_kit/http1/pool.py": "a socket tells nobody when it appears; bounded by the caller",
     "operator_cli/moments.py": "the clock brings asyncio, which is half the time of a command",
     "platform_server/app/store_lock.py": "before the engine's event loop exists; bounded",
