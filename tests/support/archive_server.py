@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import AsyncIterator
 
 from runtime_kit import tls
-from tests.support import certificates, held_sets
+from tests.support import certificates, held_sets, waits
 from wire_protocol import ids, pins, updates
 from worker_agent.settings import join_file, paths, trust_file
 
@@ -98,6 +98,7 @@ async def _answer(
         while not writer.is_closing():
             writer.write(CONTENT)
             await writer.drain()
+            await waits.pace()  # else a client that has gone is never noticed
         return
     else:
         _body(way, head, writer)
