@@ -64,7 +64,9 @@ def test_03_a_read_only_root_with_a_writable_data_directory(
     heard = platform.node(NODE)["generation"]
     worker.power_off()
     worker.write("/etc/cloud/cloud-init.disabled", "")
-    data = worker.root / "var/lib/enlist/worker"
+    # The data directory is a disk of its own; a folder of the root's would be read-only with it.
+    data = worker.folder / "data"
+    machine.copy_owned(worker.root / "var/lib/enlist/worker", data)
     worker.start("--read-only", f"--bind={data}:/var/lib/enlist/worker", "--tmpfs=/var/tmp")
     with installing.explained(worker, "enlist-agent.service"):
         platform.wait_newer_session(NODE, than=heard, seconds=90)

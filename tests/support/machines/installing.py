@@ -18,9 +18,8 @@ from tests.support.machines import machine as machine_kit
 
 RELEASES = "/srv/enlist"
 PYTHONS = ("3.11", "3.13")  # of Debian 12 and 13
-NEXT_VERSION = "0.1.9"
-BROKEN_VERSION = "0.1.10"
-LATER_VERSION = "0.1.11"
+# No node may be newer than its Platform, which runs what the checkout says.
+OLD_VERSION, NEXT_VERSION, BROKEN_VERSION = "0.0.7", "0.0.8", "0.0.9"
 INSTALL_SECONDS = 180.0
 READY_SECONDS = 60.0
 PACE_SECONDS = 0.1
@@ -59,8 +58,8 @@ class Releases:
                 return [bundles.released("platform", pythons=PYTHONS[1:])]
             case "next":
                 return [self._worker(version=NEXT_VERSION)]
-            case "later":
-                return [self._worker(version=LATER_VERSION)]
+            case "old":
+                return [self._worker(version=OLD_VERSION)]
             case "broken":
                 return [self._worker(version=BROKEN_VERSION, replaced=CRASHING)]
             case _:
@@ -129,6 +128,11 @@ class Platform:
         """Where machines fetch the installer and the worker's bundle."""
         return f"https://{self.machine.address}:8446"
 
+    @property
+    def version(self) -> str:
+        """The version it runs."""
+        return version(self.machine)
+
     def enlist(self, *arguments: str, **how: Any) -> str:
         """Runs `enlist` as root; it must succeed."""
         return self.machine.run("enlist", *arguments, **how)
@@ -187,6 +191,15 @@ class Platform:
                 raise TimeoutError(f"{node} was not {wanted} within {seconds} s, but {found}.")
             time.sleep(PACE_SECONDS)
 
+    def wait_offset(self, node: str, *, seconds: float = READY_SECONDS) -> dict[str, Any]:
+        """Waits until the node's clock has been measured; returns the node."""
+        deadline = time.monotonic() + seconds
+        while (found := self.node(node)).get("clock_offset_ms") is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{node}'s clock was not measured within {seconds} s.")
+            time.sleep(PACE_SECONDS)
+        return found
+
     def wait_gone(self, node: str, *, seconds: float = READY_SECONDS) -> None:
         """Waits until the node is none of this Platform's any more."""
         deadline = time.monotonic() + seconds
@@ -198,13 +211,6 @@ class Platform:
     def add_bundle(self, folder: str) -> None:
         """Has the Platform serve the worker's bundle of a released folder."""
         self.enlist("platform", "bundles", "add", folder)
-
-    def remove_bundle(self, version: str) -> None:
-        """Takes the bundles of that version from its shelf."""
-        listed = json.loads(self.enlist("platform", "bundles", "list", "-o", "json"))["bundles"]
-        for bundle in listed:
-            if bundle["version"] == version:
-                self.enlist("platform", "bundles", "remove", bundle["sha256"], "--yes")
 
     def wait_newer_session(
         self, node: str, *, than: int, seconds: float = READY_SECONDS
@@ -223,6 +229,11 @@ class Platform:
 def data_dir(machine: machine_kit.Machine) -> pathlib.Path:
     """The worker's data directory as the host sees it."""
     return machine.root / "var/lib/enlist/worker"
+
+
+def version(machine: machine_kit.Machine) -> str:
+    """The version in use."""
+    return machine.run("enlist", "--version").split()[-1]
 
 
 def identity(machine: machine_kit.Machine) -> dict[str, bytes]:

@@ -374,5 +374,10 @@ def placed(
         machine.dismantle()
 
 
+def copy_owned(folder: pathlib.Path, target: pathlib.Path) -> None:
+    """Copies a folder with owners and modes."""
+    sites.run("cp", "--archive", str(folder), str(target))
+
+
 def _ends(out: bytes, err: bytes, *, most: int = 3000) -> str:
     return f"{out[-most:].decode(errors='replace')}\n--\n{err[-most:].decode(errors='replace')}"
