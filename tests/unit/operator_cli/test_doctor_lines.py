@@ -138,3 +138,27 @@ def test_what_looks_like_a_secret_becomes_dots(what: str) -> None:
 def test_what_is_public_stays_readable() -> None:
     text = f"pin sha256:{'ab' * 32} https://p.example:8444 node w-1 ent_ id {'0a' * 8}"
     assert support_archive.scrub(text) == text
+
+
+class _Same:
+    """A place that would mend what another place would mend as well."""
+
+    place, title = "worker", "worker w-1"
+
+    def jobs(self) -> Sequence[side_by_side.Job[checkups.Found]]:
+        return ()
+
+    def mends(self, found: Sequence[findings.Finding], /) -> Sequence[mends.Mend]:
+        del found
+        return [
+            mends.Mend(action="chmod", target="/data", detail="to 0700", apply=lambda: None),
+            mends.Mend(action="chmod", target="/data/a", detail="to 0600", apply=lambda: None),
+        ]
+
+    def parts(self) -> Iterator[tuple[str, bytes]]:
+        return iter(())
+
+
+def test_what_two_places_would_mend_the_same_is_done_once() -> None:
+    possible = checkups.possible([_Same(), _Same()], [REPORT, REPORT])
+    assert [mend.target for mend in possible] == ["/data", "/data/a"]
