@@ -13,7 +13,7 @@ import pathlib
 import pwd
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -33,6 +33,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY", 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MOST_TOKEN_BYTES = 16_384
 _MOST_CA_BYTES = 65_536
+_PIECE_BYTES = 1_048_576
 
 
 class CannotHandOver(click.ClickException):
@@ -245,27 +246,51 @@ def _ensure_folder(here: Installed) -> None:
     os.chown(here.layout.data_dir, here.account.pw_uid, here.account.pw_gid)
 
 
+def take_from(here: Installed, module: Sequence[str], *, most: int) -> Iterator[bytes]:
+    """What one of our modules says as the account, piece by piece, bounded.
+
+    Raises click's `Exit` with its exit code where it fails; it has told why on stderr.
+    """
+    with subprocess.Popen(stdout=subprocess.PIPE, **_as_account(here, module)) as process:
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        said = 0
+        while piece := process.stdout.read(_PIECE_BYTES):
+            said += len(piece)
+            if said > most:
+                process.kill()
+                raise CannotHandOver("What the worker's account hands over is too long.")
+            yield piece
+    if process.returncode != 0:
+        raise click.exceptions.Exit(_code(process.returncode))
+
+
 def _run(here: Installed, module: Sequence[str], *, given: bytes | None) -> int:
     """Runs one of our modules as the account; gives its exit code."""
-    kept = {name: os.environ[name] for name in (*_KEPT, *_PROXIES) if name in os.environ}
-    isolated, where = (["-I"], {}) if _is_installed() else ([], {"PYTHONPATH": _checkout()})
     try:
-        done = subprocess.run(
-            [sys.executable, *isolated, "-m", *module],
-            input=given,
-            env={**kept, **where, "PATH": _PATH, "HOME": "/nonexistent"},
-            user=here.account.pw_uid,
-            group=here.account.pw_gid,
-            extra_groups=[],
-            umask=0o077,
-            cwd="/",
-            check=False,
-        )
+        done = subprocess.run(input=given, check=False, **_as_account(here, module))
     except OSError as error:
         raise CannotHandOver(
             f"The command cannot run as {here.account.pw_name}: {error.strerror}."
         ) from error
-    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+    return _code(done.returncode)
+
+
+def _as_account(here: Installed, module: Sequence[str]) -> dict[str, Any]:
+    kept = {name: os.environ[name] for name in (*_KEPT, *_PROXIES) if name in os.environ}
+    isolated, where = (["-I"], {}) if _is_installed() else ([], {"PYTHONPATH": _checkout()})
+    return {
+        "args": [sys.executable, *isolated, "-m", *module],
+        "env": {**kept, **where, "PATH": _PATH, "HOME": "/nonexistent"},
+        "user": here.account.pw_uid,
+        "group": here.account.pw_gid,
+        "extra_groups": [],
+        "umask": 0o077,
+        "cwd": "/",
+    }
+
+
+def _code(returncode: int) -> int:
+    return returncode if returncode >= 0 else 128 - returncode
 
 
 def _is_installed(prefix: str = sys.prefix) -> bool:

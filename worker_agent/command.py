@@ -1,6 +1,6 @@
 """The commands of a worker: `enlist worker …` and `enlist agent`.
 
-Known limit: `update` comes with the releases that it installs.
+Not here: `update`, which changes what is installed (`operator_cli.commands.worker_update`).
 """
 
 import asyncio

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from operator_cli import lazy
+from operator_cli.commands import worker_update
 
 _AS_ACCOUNT = ("join", "status", "refresh-trust", "renew", "leave")
 
@@ -25,6 +26,7 @@ def _build() -> click.Group:
         if name in _AS_ACCOUNT:
             own.callback = _as_account(name, command.callback)
         group.add_command(own, name)
+    group.add_command(worker_update.update)
     return group
 
 
