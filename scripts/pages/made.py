@@ -15,6 +15,7 @@ Maker = Callable[[], str]
 PAGES: Final[Mapping[str, Mapping[str, Maker]]] = {
     "docs/settings.md": {"settings": settings.text},
     "docs/api.md": {"routes": routes.text, "codes": routes.codes_text},
+    "docs/protocol/operations.md": {"operation": states.operation_text},
     "docs/protocol/states.md": {
         "enrollment": states.enrollment_text,
         "node": states.node_text,

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from platform_server.dispatch import states as order_states
 from platform_server.nodes import scheduling
 from platform_server.nodes import states as node_states
+from platform_server.operations import states as operation_states
 from platform_server.tokens import states as token_states
 from worker_agent.identity import states as machine_states
 
@@ -37,6 +38,11 @@ def scheduling_text() -> str:
 def order_text() -> str:
     """An order to a node."""
     return _text(order_states.State, order_states.Event, table=order_states.TABLE)
+
+
+def operation_text() -> str:
+    """An operation, of whatever kind."""
+    return _text(operation_states.State, operation_states.Event, table=operation_states.TABLE)
 
 
 def machine_text() -> str:
