@@ -45,6 +45,14 @@ def test_every_action_is_pinned_by_its_commit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_job_that_holds_a_secret_runs_no_development_package(name: str) -> None:
+    jobs = read(name)["jobs"].values()
+    trusted = [yaml.safe_dump(job) for job in jobs if "secrets." in yaml.safe_dump(job)]
+    assert trusted
+    assert [job for job in trusted if "scripts/check" in job or "scripts/test" in job] == []
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
 def test_no_script_is_put_together_from_what_others_may_write(name: str) -> None:
     scripts = [step["run"] for step in steps(name) if "run" in step]
     assert [script for script in scripts if _EXPRESSION.search(script)] == []
