@@ -12,7 +12,7 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-from installer import changeover, install, programs, switch, units, waiting
+from installer import changeover, install, programs, selinux, switch, units, waiting
 from installer import failures as install_failures
 from installer import layout as layout_kit
 from installer import receipt as receipt_kit
@@ -111,6 +111,7 @@ class Changing:
         """A release that cannot even say its version is not put in use; raises `Refused`."""
         command = self.places.layout.release(release_id) / "bin" / "enlist"
         try:
+            selinux.relabel(self.places.layout)
             said = programs.run([str(command), "--version"], seconds=60)
         except programs.ProgramFailed as error:
             raise refusals.Refused(
