@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from installer import release as release_format
-from installer.release import BadRelease, Release
 
 BLOCK: Final = 512
 END: Final = bytes(2 * BLOCK)
@@ -28,7 +27,7 @@ Verify = Callable[[bytes, bytes], bool]
 class Archive:
     """What a checked archive says, and where its payload lies in the file."""
 
-    release: Release
+    release: release_format.Release
     install_sh: bytes
     payload_offset: int
     payload_size: int
@@ -77,7 +76,7 @@ class _Reader:
     def exactly(self, size: int) -> bytes:
         data = self._file.read(size)
         if len(data) != size:
-            raise BadRelease("The archive ends too early: fetch it again.")
+            raise release_format.BadRelease("The archive ends too early: fetch it again.")
         self._hash.update(data)
         self.offset += size
         return data
@@ -90,11 +89,13 @@ class _Reader:
         except ValueError:
             size = -1
         if size < 0 or block != header(name, size):
-            raise BadRelease(
+            raise release_format.BadRelease(
                 f"This is no archive of Enlist's: where {name} belongs is something else."
             )
         if size > release_format.MOST_BYTES[name]:
-            raise BadRelease(f"{name} in the archive is larger than Enlist makes it.")
+            raise release_format.BadRelease(
+                f"{name} in the archive is larger than Enlist makes it."
+            )
         return size
 
     def member(self, name: str) -> bytes:
@@ -116,13 +117,15 @@ class _Reader:
 
     def _pad(self, size: int) -> None:
         if any(self.exactly(-size % BLOCK)):
-            raise BadRelease(
+            raise release_format.BadRelease(
                 "This is no archive of Enlist's: there is something between its members."
             )
 
     def end(self) -> str:
         if self.exactly(len(END)) != END or self._file.read(1):
-            raise BadRelease("This is no archive of Enlist's: something follows its last member.")
+            raise release_format.BadRelease(
+                "This is no archive of Enlist's: something follows its last member."
+            )
         return self._hash.hexdigest()
 
 
@@ -136,7 +139,9 @@ def read(file: BinaryIO, *, verify: Verify) -> Archive:
     manifest = reader.member(release_format.MANIFEST)
     signature = reader.member(release_format.SIGNATURE)
     if len(signature) != release_format.SIGNATURE_BYTES or not verify(manifest, signature):
-        raise BadRelease("The archive is not signed by a release key that is trusted here.")
+        raise release_format.BadRelease(
+            "The archive is not signed by a release key that is trusted here."
+        )
     hashes = release_format.parse_manifest(manifest)
     release_json = reader.member(release_format.RELEASE)
     _expect(hashes, release_format.RELEASE, hashlib.sha256(release_json).hexdigest())
@@ -148,7 +153,7 @@ def read(file: BinaryIO, *, verify: Verify) -> Archive:
     payload_sha256 = reader.pass_by(payload_size)
     _expect(hashes, release_format.PAYLOAD, payload_sha256)
     if release.payload_sha256 != payload_sha256:
-        raise BadRelease("The archive's release.json belongs to another payload.")
+        raise release_format.BadRelease("The archive's release.json belongs to another payload.")
     sha256 = reader.end()
     return Archive(
         release=release,
@@ -162,4 +167,6 @@ def read(file: BinaryIO, *, verify: Verify) -> Archive:
 
 def _expect(hashes: dict[str, str], name: str, sha256: str) -> None:
     if hashes[name] != sha256:
-        raise BadRelease(f"{name} in the archive is not what its manifest says: fetch it again.")
+        raise release_format.BadRelease(
+            f"{name} in the archive is not what its manifest says: fetch it again."
+        )

@@ -9,10 +9,8 @@ from typing import Final
 from installer import archive
 from installer import release as release_format
 from installer.build import payload as payload_file
-from installer.build.signing import ReleaseKey
-from installer.build.sources import INSTALL_SH, Source, SourceError
-from installer.build.wheels import Wheel
-from installer.release import Arch, Release, Role
+from installer.build import signing, sources
+from installer.build import wheels as locked_wheels
 
 _EMPTY_KEY: Final = re.compile(rb"^RELEASE_KEY=''$", re.MULTILINE)
 CHANGED: Final = "+changes"
@@ -22,7 +20,7 @@ CHANGED: Final = "+changes"
 class Built:
     """An archive, ready to be written."""
 
-    release: Release
+    release: release_format.Release
     data: bytes
     install_sh: bytes
 
@@ -33,16 +31,16 @@ class Built:
 
 
 def build(
-    source: Source,
+    source: sources.Source,
     *,
-    role: Role,
-    arch: Arch,
-    wheels: Mapping[str, Sequence[Wheel]],
-    key: ReleaseKey,
+    role: release_format.Role,
+    arch: release_format.Arch,
+    wheels: Mapping[str, Sequence[locked_wheels.Wheel]],
+    key: signing.ReleaseKey,
 ) -> Built:
     """Build one archive. `wheels` names them for each Python."""
     payload = payload_file.make(source, role=role, wheels=wheels)
-    release = Release(
+    release = release_format.Release(
         role=role,
         version=source.version,
         arch=arch,
@@ -68,17 +66,19 @@ def build(
     )
 
 
-def install_sh(source: Source, *, key: ReleaseKey) -> bytes:
+def install_sh(source: sources.Source, *, key: signing.ReleaseKey) -> bytes:
     """The installer of this source, with the public half of the release key written in.
 
     Raises:
         SourceError: it has no place for the key, or several.
     """
     text, places = _EMPTY_KEY.subn(
-        f"RELEASE_KEY='{key.public_text}'".encode(), source.read(INSTALL_SH)
+        f"RELEASE_KEY='{key.public_text}'".encode(), source.read(sources.INSTALL_SH)
     )
     if places != 1:
-        raise SourceError(f"{INSTALL_SH} has {places} lines RELEASE_KEY='' where one belongs.")
+        raise sources.SourceError(
+            f"{sources.INSTALL_SH} has {places} lines RELEASE_KEY='' where one belongs."
+        )
     return text
 
 
@@ -87,7 +87,7 @@ def _outer_tar(members: Mapping[str, bytes]) -> bytes:
     for name in release_format.MEMBERS:
         data = members[name]
         if len(data) > release_format.MOST_BYTES[name]:
-            raise SourceError(
+            raise sources.SourceError(
                 f"{name} has {len(data)} bytes, and no installer reads more than "
                 f"{release_format.MOST_BYTES[name]}."
             )

@@ -14,8 +14,8 @@ from typing import Final
 
 from installer import archive
 from installer import release as release_format
-from installer.build.bundle import Built
-from installer.build.signing import ReleaseKey
+from installer.build import bundle as bundles
+from installer.build import signing
 from runtime_kit import private_files
 
 _PUBLIC_FILE: Final = 0o644
@@ -28,10 +28,10 @@ class FolderError(Exception):
 
 def write(
     folder: pathlib.Path,
-    built: Sequence[Built],
+    built: Sequence[bundles.Built],
     *,
     artifacts: Sequence[pathlib.Path],
-    key: ReleaseKey,
+    key: signing.ReleaseKey,
     wrote: Callable[[pathlib.Path], None],
 ) -> None:
     """Add archives and other files to a folder, and sign the list of all that it holds.
@@ -79,7 +79,7 @@ def _put(
         wrote(path)
 
 
-def _held(folder: pathlib.Path, *, key: ReleaseKey) -> dict[str, str]:
+def _held(folder: pathlib.Path, *, key: signing.ReleaseKey) -> dict[str, str]:
     """What the folder's own list names and this key signed, file by file."""
     try:
         listed = (folder / release_format.SUMS).read_bytes()
@@ -101,7 +101,7 @@ def _held(folder: pathlib.Path, *, key: ReleaseKey) -> dict[str, str]:
     return found
 
 
-def _archives(folder: pathlib.Path, *, key: ReleaseKey) -> dict[str, str]:
+def _archives(folder: pathlib.Path, *, key: signing.ReleaseKey) -> dict[str, str]:
     found = {}
     for path in sorted(folder.iterdir()):
         if release_format.name_of(path.name) is None:

@@ -9,10 +9,10 @@ import tomllib
 from dataclasses import dataclass
 from typing import Final
 
+from installer import release as release_format
 from installer.build import sources
-from installer.release import Role
 
-LOCKS: Final[dict[Role, str]] = {
+LOCKS: Final[dict[release_format.Role, str]] = {
     "worker": "requirements/base.lock",
     "platform": "requirements/platform.lock",
 }
@@ -40,7 +40,7 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def pins_for(source: sources.Source, role: Role) -> tuple[Pin, ...]:
+def pins_for(source: sources.Source, role: release_format.Role) -> tuple[Pin, ...]:
     """What an archive of this role carries, sorted by name.
 
     Raises:

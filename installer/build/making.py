@@ -3,20 +3,18 @@
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
-from installer.build import bundle, locks, wheels
-from installer.build.signing import ReleaseKey
-from installer.build.sources import Source
-from installer.release import Arch, Role
+from installer import release as release_format
+from installer.build import bundle, locks, signing, sources, wheels
 
 
 def make(
-    source: Source,
+    source: sources.Source,
     *,
-    roles: Sequence[Role],
-    arches: Sequence[Arch],
+    roles: Sequence[release_format.Role],
+    arches: Sequence[release_format.Arch],
     pythons: Sequence[str],
     cache: pathlib.Path,
-    key: ReleaseKey,
+    key: signing.ReleaseKey,
     say: Callable[[str], None],
 ) -> Iterator[bundle.Built]:
     """Build every combination, one archive at a time."""

@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from installer import release as release_format
-from installer.build.sources import Source
-from installer.build.wheels import Wheel
-from installer.release import Role
+from installer.build import sources
+from installer.build import wheels as locked_wheels
 
 CODE: Final = "code"
 WHEELS: Final = "wheels"
@@ -24,7 +23,12 @@ WHEELS: Final = "wheels"
 _PRESET: Final = 6
 
 
-def make(source: Source, *, role: Role, wheels: Mapping[str, Sequence[Wheel]]) -> bytes:
+def make(
+    source: sources.Source,
+    *,
+    role: release_format.Role,
+    wheels: Mapping[str, Sequence[locked_wheels.Wheel]],
+) -> bytes:
     """The payload of a role, with the wheels for each Python."""
     files: dict[str, bytes] = {}
     for name in source.code(role):

@@ -14,18 +14,16 @@ from typing import Final
 
 from installer import release as release_format
 from installer import waiting
-from installer.build import folder, making, signing, sigv4, sources, targets, upload, wheels
-from installer.build.bundle_command import (
-    REFUSALS,
-    ROOT,
-    TRY_LATER,
-    WRONG,
-    add_options,
-    arches_of,
-    key_of,
-    not_written,
-    say,
-    wrote,
+from installer.build import (
+    bundle_command,
+    folder,
+    making,
+    signing,
+    sigv4,
+    sources,
+    targets,
+    upload,
+    wheels,
 )
 from runtime_kit import clock
 from runtime_kit.secret import Secret
@@ -42,25 +40,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             _release(asked)
     except (wheels.WheelError, targets.UploadFailed) as error:
-        say(str(error))
-        return TRY_LATER
-    except (*REFUSALS, targets.UploadRefused) as error:
-        say(str(error))
-        return WRONG
+        bundle_command.say(str(error))
+        return bundle_command.TRY_LATER
+    except (*bundle_command.REFUSALS, targets.UploadRefused) as error:
+        bundle_command.say(str(error))
+        return bundle_command.WRONG
     except OSError as error:
-        return not_written(error)
+        return bundle_command.not_written(error)
     return 0
 
 
 def _make_key(path: pathlib.Path) -> None:
     """A key belongs where no checkout and no archive of one can take it along."""
     where = path.absolute()
-    if where.resolve().is_relative_to(ROOT) and ROOT / signing.KEY_FOLDER not in where.parents:
+    if (
+        where.resolve().is_relative_to(bundle_command.ROOT)
+        and bundle_command.ROOT / signing.KEY_FOLDER not in where.parents
+    ):
         raise signing.KeyFileError(f"{path} is inside the checkout: keep the key outside of it.")
     key = signing.make(where)
-    say(f"Made a release key in {path}. Whoever has it can make every machine run anything:")
-    say("keep it off networks, and a copy of it where it survives this machine.")
-    say("Its public half, which machines are given with install.sh:")
+    bundle_command.say(
+        f"Made a release key in {path}. Whoever has it can make every machine run anything:"
+    )
+    bundle_command.say("keep it off networks, and a copy of it where it survives this machine.")
+    bundle_command.say("Its public half, which machines are given with install.sh:")
     sys.stdout.write(f"{key.public_text}\n")
 
 
@@ -76,23 +79,23 @@ def _release(asked: argparse.Namespace) -> None:
         )
     # Whatever the command line has wrong is said before minutes are spent on building.
     going_to = [(text, _target(text, asked=asked)) for text in asked.to or ()]
-    key = key_of(asked)
+    key = bundle_command.key_of(asked)
     built = list(
         making.make(
             source,
             roles=asked.role or release_format.ROLES,
-            arches=release_format.ARCHES if asked.arch is None else arches_of(asked),
+            arches=release_format.ARCHES if asked.arch is None else bundle_command.arches_of(asked),
             pythons=asked.python or release_format.PYTHONS,
             cache=asked.cache,
             key=key,
-            say=say,
+            say=bundle_command.say,
         )
     )
-    out = asked.out or ROOT / "dist" / source.version
-    folder.write(out, built, artifacts=asked.artifact or (), key=key, wrote=wrote)
+    out = asked.out or bundle_command.ROOT / "dist" / source.version
+    folder.write(out, built, artifacts=asked.artifact or (), key=key, wrote=bundle_command.wrote)
     for text, target in going_to:
-        say(f"Uploading to {text}")
-        upload.upload(out, target, key=key, waits=waiting.SystemWaits(), said=say)
+        bundle_command.say(f"Uploading to {text}")
+        upload.upload(out, target, key=key, waits=waiting.SystemWaits(), said=bundle_command.say)
 
 
 def _target(text: str, *, asked: argparse.Namespace) -> targets.Target:
@@ -148,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--new-key", type=pathlib.Path, metavar="FILE", help="make a release key, and nothing else"
     )
-    add_options(parser)
+    bundle_command.add_options(parser)
     parser.add_argument(
         "--tag", metavar="vX.Y.Z", help="refuse unless the version is the one of this tag"
     )

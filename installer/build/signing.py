@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from installer.build.sources import SourceError
+from installer.build import sources
 from runtime_kit import private_files
 
 # Where a checkout keeps a key that was made because none was given.
@@ -109,7 +109,9 @@ def of_the_checkout(root: pathlib.Path) -> tuple[ReleaseKey, pathlib.Path, bool]
     try:
         private_files.ensure_private_folder(path.parent)
     except OSError as error:
-        raise SourceError(f"There is no room for a release key in {root}: {error}") from error
+        raise sources.SourceError(
+            f"There is no room for a release key in {root}: {error}"
+        ) from error
     if path.exists():
         return load(path), path, False
     return make(path), path, True

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from installer.release import Role
+from installer import release as release_format
 
 # The top folders of an archive's code. The builder itself stays in the checkout.
 _SHARED: Final = (
@@ -29,7 +29,7 @@ _SHARED: Final = (
     "installer",
     "root_helper",
 )
-PACKAGES: Final[dict[Role, tuple[str, ...]]] = {
+PACKAGES: Final[dict[release_format.Role, tuple[str, ...]]] = {
     "worker": _SHARED,
     "platform": (*_SHARED, "platform_server"),
 }
@@ -93,7 +93,7 @@ class Source:
             raise SourceError(f"{name} is larger than {_MOST_FILE_BYTES} bytes: what is it?")
         return data
 
-    def code(self, role: Role) -> list[str]:
+    def code(self, role: release_format.Role) -> list[str]:
         """The files of the role's packages, sorted."""
         return sorted(
             name
@@ -103,7 +103,7 @@ class Source:
             and not name.startswith(_NOT_SHIPPED)
         )
 
-    def units(self, role: Role) -> list[str]:
+    def units(self, role: release_format.Role) -> list[str]:
         """The units of the role, sorted."""
         return sorted(
             name

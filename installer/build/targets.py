@@ -16,8 +16,8 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO, Final, Protocol
 
+from installer.build import folder as release_folder
 from installer.build import sigv4
-from installer.build.folder import hash_of, put_file
 from runtime_kit import clock
 from runtime_kit.secret import Secret
 
@@ -64,7 +64,7 @@ class FolderTarget:
         """Copy the file aside and rename it into its place."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            put_file(path, self._folder / name)
+            release_folder.put_file(path, self._folder / name)
         except OSError as error:
             kind = UploadFailed if error.errno in (errno.EIO, errno.ESTALE) else UploadRefused
             raise kind(f"Could not write {self._folder / name}: {error.strerror}.") from error
@@ -106,7 +106,7 @@ class WebTarget:
 
     def put(self, name: str, path: pathlib.Path) -> None:
         """Send the file in one request."""
-        sha256 = hash_of(path)
+        sha256 = release_folder.hash_of(path)
         with (
             path.open("rb") as body,
             self._asked("PUT", name, body=body, sha256=sha256) as answer,

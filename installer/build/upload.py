@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from installer import release as release_format
-from installer.build import targets
-from installer.build.signing import ReleaseKey
+from installer.build import signing, targets
 from installer.waiting import Waits
 from runtime_kit import retry
 
@@ -27,7 +26,7 @@ def upload(
     folder: pathlib.Path,
     target: targets.Target,
     *,
-    key: ReleaseKey,
+    key: signing.ReleaseKey,
     waits: Waits,
     said: Callable[[str], None],
     schedule: retry.Schedule = TRIES,
@@ -69,7 +68,7 @@ _LATEST: Final = frozenset(
 )
 
 
-def _listed(target: targets.Target, *, key: ReleaseKey) -> dict[str, str]:
+def _listed(target: targets.Target, *, key: signing.ReleaseKey) -> dict[str, str]:
     """What the target lists and this key signed.
 
     A list without its signature is what an upload leaves that was cut off between the two; the

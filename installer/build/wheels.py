@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from installer.build.locks import Pin, plain
-from installer.release import Arch
+from installer import release as release_format
+from installer.build import locks
 from runtime_kit import crash_points, private_files
 
 _NEWEST_GLIBC: Final = 34
@@ -56,17 +56,17 @@ class Wheel:
         return self.path.name
 
 
-def platforms(arch: Arch) -> list[str]:
+def platforms(arch: release_format.Arch) -> list[str]:
     """The platform tags that fit; pip takes what fits the first, so the oldest glibc leads."""
     minors = range(_OLDEST_GLIBC, _NEWEST_GLIBC + 1)
     return [f"manylinux2014_{arch}", *(f"manylinux_2_{minor}_{arch}" for minor in minors)]
 
 
 def fetch(
-    pins: Sequence[Pin],
+    pins: Sequence[locks.Pin],
     *,
     python: str,
-    arch: Arch,
+    arch: release_format.Arch,
     cache: pathlib.Path,
     say: Callable[[str], None],
 ) -> list[Wheel]:
@@ -89,14 +89,16 @@ def fetch(
     return found
 
 
-def _list_of(pins: Sequence[Pin], *, python: str, arch: Arch, cache: pathlib.Path) -> pathlib.Path:
+def _list_of(
+    pins: Sequence[locks.Pin], *, python: str, arch: release_format.Arch, cache: pathlib.Path
+) -> pathlib.Path:
     wanted = "".join((python, "\n", *platforms(arch), "\n", *(pin.to_text() for pin in pins)))
     key = hashlib.sha256(wanted.encode()).hexdigest()[:16]
     return cache / f"python{python}-{arch}-{key}.json"
 
 
 def _from_cache(
-    pins: Sequence[Pin], *, python: str, arch: Arch, cache: pathlib.Path
+    pins: Sequence[locks.Pin], *, python: str, arch: release_format.Arch, cache: pathlib.Path
 ) -> list[Wheel] | None:
     """The wheels, if the list is there and every file is what the lock says."""
     try:
@@ -115,16 +117,21 @@ def _from_cache(
     return wheels if _fit(wheels, pins) else None
 
 
-def _fit(wheels: Sequence[Wheel], pins: Sequence[Pin]) -> bool:
+def _fit(wheels: Sequence[Wheel], pins: Sequence[locks.Pin]) -> bool:
     """Whether these are the pins' wheels, one each."""
-    by_name = {plain(wheel.name.partition("-")[0]): wheel for wheel in wheels}
+    by_name = {locks.plain(wheel.name.partition("-")[0]): wheel for wheel in wheels}
     return len(wheels) == len(pins) and all(
         pin.name in by_name and by_name[pin.name].sha256 in pin.hashes for pin in pins
     )
 
 
 def _download(
-    pins: Sequence[Pin], *, python: str, arch: Arch, cache: pathlib.Path, lock: int
+    pins: Sequence[locks.Pin],
+    *,
+    python: str,
+    arch: release_format.Arch,
+    cache: pathlib.Path,
+    lock: int,
 ) -> None:
     incoming = pathlib.Path(tempfile.mkdtemp(prefix="incoming-", dir=cache))
     try:
@@ -146,7 +153,9 @@ def _download(
         shutil.rmtree(incoming)
 
 
-def _command(wanted: pathlib.Path, *, python: str, arch: Arch, into: pathlib.Path) -> list[str]:
+def _command(
+    wanted: pathlib.Path, *, python: str, arch: release_format.Arch, into: pathlib.Path
+) -> list[str]:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--require-hashes", "--only-binary=:all:", "--no-input"]
     command += ["--disable-pip-version-check", "--implementation", "cp", "--python-version", python]
