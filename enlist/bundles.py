@@ -22,7 +22,7 @@ def put_piece(
     """Sends a piece, at most `PIECE_BYTES`, of the archive with that hash; from 0 on, in order."""
     return calls.Call(
         method="POST",
-        path="/platform/bundles/pieces",
+        path="/platform/bundle-pieces",
         answer="bundles:PieceAnswer",
         body={
             "sha256": sha256,

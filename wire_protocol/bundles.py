@@ -8,6 +8,7 @@ from wire_protocol import admin
 
 MOST_PIECE_BYTES = 524_288  # with base64 and JSON around it still within `api.body_bytes`
 MOST_BYTES = 1_073_741_824
+_BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 Sha256 = Annotated[
     str,
     pydantic.Field(pattern="^[0-9a-f]{64}$", description="The archive's SHA-256, in hex."),
@@ -36,11 +37,10 @@ class BundleList(admin.Answer):
     """`GET /platform/bundles`: the newest first."""
 
     bundles: list[Bundle]
-    next_cursor: str | None = None
 
 
 class PieceRequest(admin.Request):
-    """`POST /platform/bundles/pieces`."""
+    """`POST /platform/bundle-pieces`."""
 
     sha256: Sha256
     size: Size
@@ -54,6 +54,7 @@ class PieceRequest(admin.Request):
         pydantic.Field(
             min_length=1,
             max_length=(MOST_PIECE_BYTES + 2) // 3 * 4,
+            pattern=_BASE64,
             description="The piece's bytes in base64.",
         ),
     ]

@@ -52,7 +52,7 @@ ACCESS: Final[dict[tuple[str, str], str]] = {
     ("POST", "/api/v1/platform/rotate-tls-key"): "platform.manage",
     ("GET", "/api/v1/platform/bundles"): "nodes.view",
     ("POST", "/api/v1/platform/bundles"): "platform.manage",
-    ("POST", "/api/v1/platform/bundles/pieces"): "platform.manage",
+    ("POST", "/api/v1/platform/bundle-pieces"): "platform.manage",
     ("DELETE", "/api/v1/platform/bundles/{bundle}"): "platform.manage",
     ("POST", "/api/v1/backup"): "backup.manage",
     ("GET", "/api/v1/events"): "nodes.view",

@@ -48,8 +48,8 @@ class BundleRoutes:
         self._url = url
         self._one_at_a_time = asyncio.Lock()
 
-    async def list_all(self, call: calls.Call[None, routes.PageQuery]) -> bundles.BundleList:
-        """Everything; there are never many."""
+    async def list_all(self, call: calls.Call[None, routes.NoQuery]) -> bundles.BundleList:
+        """Everything in one page; there are never many."""
         del call
         found = await asyncio.to_thread(self._shelf.all)
         return bundles.BundleList(bundles=[self._shown(one) for one in found])
@@ -179,12 +179,11 @@ class BundleRoutes:
                 path="/api/v1/platform/bundles",
                 summary="List the bundles that machines can install from, the newest first.",
                 handler=self.list_all,
-                query=routes.PageQuery,
                 answer=bundles.BundleList,
             ),
             routes.Route(
                 method="POST",
-                path="/api/v1/platform/bundles/pieces",
+                path="/api/v1/platform/bundle-pieces",
                 summary="Send a piece of a bundle that is to be added.",
                 handler=self.put_piece,
                 request=bundles.PieceRequest,
