@@ -612,12 +612,16 @@ check_archive() {
     rm -f "$archive"
 }
 
+no_room() {
+    die 6 "There is no room in $WORK for the release. Make some, or name another folder: TMPDIR=DIR"
+}
+
 member() { # member NAME MOST_BYTES
     case $1 in
         manifest*) target=$WORK/$1 ;;
         *) target=$WORK/release/$1 ;;
     esac
-    tar -xOf "$archive" "$1" 2>/dev/null | head -c "$(($2 + 1))" >"$target"
+    tar -xOf "$archive" "$1" 2>/dev/null | head -c "$(($2 + 1))" >"$target" || no_room
     [ "$(wc -c <"$target")" -le "$2" ] || die 3 "$1 in $ARCHIVE_NAME is larger than Enlist makes it: refused."
 }
 
@@ -758,7 +762,8 @@ get_archive() {
 }
 
 copy_archive() {
-    head -c "$((MOST_ARCHIVE_BYTES + 1))" "$1" >"$WORK/archive.tar" || die 6 "$1 cannot be read."
+    [ -r "$1" ] || die 6 "$1 cannot be read."
+    head -c "$((MOST_ARCHIVE_BYTES + 1))" "$1" >"$WORK/archive.tar" || no_room
 }
 
 # The line of a released folder that names its latest archive, or the one of --version.
