@@ -12,7 +12,8 @@ import struct
 import time
 
 from root_helper import refusals
-from wire_protocol import helper, strict_json
+from wire_protocol import helper_protocol as helper
+from wire_protocol import strict_json
 
 READ_SECONDS = 5.0
 _MOST_DESCRIPTORS = 4  # one is wanted; more are closed and refused

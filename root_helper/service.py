@@ -20,7 +20,8 @@ from root_helper import mesh as mesh_kit
 from root_helper import places as places_kit
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
-from wire_protocol import helper, helper_state, statements, strict_json
+from wire_protocol import helper_protocol as helper
+from wire_protocol import helper_state, statements, strict_json
 
 LOGGER = logging.getLogger(__name__)
 IDLE_SECONDS = 30.0

@@ -9,7 +9,8 @@ import datetime
 import hashlib
 
 from root_helper import last_order, refusals, trusted
-from wire_protocol import helper, orders, strict_json, updates, versions
+from wire_protocol import helper_protocol as helper
+from wire_protocol import orders, strict_json, updates, versions
 
 _KINDS = {helper.Verb.UPDATE: orders.Kind.UPDATE, helper.Verb.ROLL_BACK: orders.Kind.ROLL_BACK}
 

@@ -8,7 +8,8 @@ import dataclasses
 import ipaddress
 from typing import Final
 
-from wire_protocol import helper, mesh, strict_json
+from wire_protocol import helper_protocol as helper
+from wire_protocol import mesh, strict_json
 
 _MOST_PEERS: Final = 4
 

@@ -16,7 +16,8 @@ from installer.checkup import seen as seen_kit
 from runtime_kit import private_files
 from wire_protocol import findings
 
-# As in `wire_protocol.helper`, which needs a package for its signatures; a test holds them equal.
+# As in `wire_protocol.helper_protocol`, which needs a package for its signatures; a test holds
+# them equal.
 SOCKET = "/run/enlist-helper.sock"
 _MODE = 0o660
 _MOST = 65_536

@@ -16,7 +16,7 @@ from installer import changeover, switch
 from root_helper import changing, last_order, seed
 from runtime_kit import crash_points
 from tests.support import operators, root_helpers, tiny_releases
-from wire_protocol import helper
+from wire_protocol import helper_protocol as helper
 
 BEFORE_BEGUN = {changing.TAKEN, changing.STAGED}
 AFTER_BEGUN = {

@@ -10,7 +10,8 @@ from installer import layout as layout_kit
 from installer.checkup import joining, root_socket
 from installer.checkup import seen as seen_kit
 from tests.support import installed_tree
-from wire_protocol import findings, helper
+from wire_protocol import findings
+from wire_protocol import helper_protocol as helper
 
 Tree = installed_tree.Tree
 NEEDS = "failed needs-operator"
@@ -161,6 +162,14 @@ def test_a_systemd_that_does_not_answer_is_told_in_time(tree: Tree) -> None:
 def test_a_systemd_that_answers_with_an_error_is_told(tree: Tree) -> None:
     tree.program("systemctl", "#!/bin/sh\necho 'Failed to connect to bus' >&2\nexit 1\n")
     assert "Failed to connect to bus" in tree.look()["unit"].detail
+
+
+def test_what_a_service_says_of_itself_cannot_command_a_terminal(tree: Tree) -> None:
+    tree.run_systemd(states={AGENT: {"StatusText": "well\x1b]0;owned\x07"}})
+    found = tree.look()[f"unit.{AGENT}"]
+    assert "\x1b" not in found.detail + str(found.facts)
+    parts = dict(tree.checkup().parts())
+    assert b"\x1b" not in parts["units.txt"]
 
 
 def test_drop_ins_are_named(tree: Tree) -> None:

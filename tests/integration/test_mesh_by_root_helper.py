@@ -13,7 +13,8 @@ from root_helper import refusals
 from runtime_kit import secret
 from runtime_kit.wireguard import backends, config, device, keys, programs
 from tests.support import mesh_hosts, root_helpers, waits
-from wire_protocol import helper, helper_state
+from wire_protocol import helper_protocol as helper
+from wire_protocol import helper_state
 from worker_agent.door import root_helper
 from worker_agent.mesh import by_helper
 

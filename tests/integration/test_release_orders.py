@@ -15,7 +15,8 @@ import pytest
 
 from runtime_kit import clock as clock_kit
 from tests.support import archive_server, held_sets, waits
-from wire_protocol import helper, ids, orders, signing, statements
+from wire_protocol import helper_protocol as helper
+from wire_protocol import ids, orders, signing, statements
 from worker_agent.app import releasing
 from worker_agent.orders import archive, journal, root_helper, work
 from worker_agent.settings import failures, paths

@@ -11,7 +11,8 @@ import pytest
 
 from root_helper import refusals
 from tests.support import root_helpers, tiny_releases
-from wire_protocol import helper, helper_state
+from wire_protocol import helper_protocol as helper
+from wire_protocol import helper_state
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from root_helper import refusals
 from tests.support import held_sets, root_helpers, tiny_releases
-from wire_protocol import helper, orders, strict_json
+from wire_protocol import helper_protocol as helper
+from wire_protocol import orders, strict_json
 
 Code = refusals.Code
 NEWER = tiny_releases.make("1.2.0")

@@ -24,8 +24,7 @@ from installer import release as release_kit
 from installer import switch, tree, units
 from installer.checkup import around as around_kit
 from installer.checkup import checkup
-from wire_protocol import findings
-from wire_protocol import helper as helper_protocol
+from wire_protocol import findings, helper_protocol
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 _CODE = {

@@ -28,7 +28,8 @@ from typing import Any, BinaryIO
 
 from installer import release as release_format
 from tests.support import small_bundles
-from wire_protocol import helper, orders, strict_json, updates
+from wire_protocol import helper_protocol as helper
+from wire_protocol import orders, strict_json, updates
 
 ROOT = pathlib.Path(__file__).parents[2]
 PACKAGES = ("wire_protocol", "runtime_kit", "worker_agent", "operator_cli", "enlist")

@@ -26,7 +26,8 @@ from root_helper import changing, places, service, trusted
 from root_helper import mesh as mesh_kit
 from runtime_kit import clock as clock_kit
 from tests.support import held_sets, tiny_releases
-from wire_protocol import helper, ids, orders, signing, statements
+from wire_protocol import helper_protocol as helper
+from wire_protocol import ids, orders, signing, statements
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NODE = ids.NodeId("web-1")

@@ -11,7 +11,8 @@ import random
 from collections.abc import Mapping
 
 from runtime_kit import clock as clock_kit
-from wire_protocol import helper, statements, strict_json, trust
+from wire_protocol import helper_protocol as helper
+from wire_protocol import statements, strict_json, trust
 from worker_agent.app import anchors, logs
 from worker_agent.door import root_helper
 from worker_agent.settings import documents, failures, paths, trust_file

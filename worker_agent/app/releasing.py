@@ -9,7 +9,8 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from wire_protocol import helper, orders, strict_json, updates
+from wire_protocol import helper_protocol as helper
+from wire_protocol import orders, strict_json, updates
 from worker_agent.app import logs
 from worker_agent.orders import archive, journal, root_helper, work
 from worker_agent.settings import failures, paths

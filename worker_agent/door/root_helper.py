@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from wire_protocol import helper
+from wire_protocol import helper_protocol as helper
 
 SECONDS: Final = 10.0
 VARIABLE: Final = "ENLIST_HELPER_SOCKET"  # another place for it; proves nothing and needs no proof

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from runtime_kit import clock as clock_kit
 from runtime_kit.wireguard import config, programs
-from wire_protocol import helper, helper_state, strict_json
+from wire_protocol import helper_protocol as helper
+from wire_protocol import helper_state, strict_json
 from worker_agent.door import root_helper
 
 _STATUS = pathlib.Path("/proc/self/status")

@@ -14,7 +14,8 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from wire_protocol import helper, orders, strict_json
+from wire_protocol import helper_protocol as helper
+from wire_protocol import orders, strict_json
 from worker_agent.settings import failures
 
 CONNECT_SECONDS: Final = 10.0

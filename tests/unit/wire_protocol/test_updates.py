@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from wire_protocol import helper, orders, statements, strict_json, updates
+from wire_protocol import helper_protocol as helper
+from wire_protocol import orders, statements, strict_json, updates
 
 UPDATE = updates.Update(
     version="0.2.0",
