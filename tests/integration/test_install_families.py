@@ -339,3 +339,34 @@ def test_no_script_of_anybody_else_is_fetched_or_run() -> None:
     text = (small_releases.ROOT / "installer" / "install.sh").read_text()
     assert "get.docker.com" not in text
     assert text.count("--insecure") == 2  # the one place, and the sentence above it
+
+
+# --- packages that came with Enlist ----------------------------------------------------------
+
+PURGED = "Purg python3.11 [3.11.0]\\nPurg python3.11-minimal [3.11.0]\\n"
+PURGE_ALONE = f"""if [ "$1" = -s ]; then printf '{PURGED}'; fi"""
+PURGE_OTHERS = f"""if [ "$1" = -s ]; then printf '{PURGED}Remv somebodys-tool [1]\\n'; fi"""
+
+
+@pytest.mark.parametrize(("answer", "removed"), [(PURGE_ALONE, True), (PURGE_OTHERS, False)])
+def test_packages_that_came_with_us_go_unless_others_need_them(
+    answer: str, *, removed: bool, tmp_path: pathlib.Path
+) -> None:
+    system = System(tmp_path, UBUNTU_2204)
+    # Removed but for its last files, by a Python that is no longer there.
+    system.stand_in("id", '[ $# -eq 1 ] && [ "$1" = -u ] && echo 0')
+    system.stand_in("apt-get", answer)
+    root = tmp_path / "prefix" / "worker"
+    root.mkdir(parents=True)
+    (root / "receipt.json").write_text(
+        '{\n  "folders": [\n    "'
+        + str(root)
+        + '"\n  ],\n  "packages": [\n    "python3.11",\n    "python3.11-minimal"\n  ],\n'
+        '  "version": "0.1.0"\n}\n'
+    )
+    done = system.run("--uninstall")
+    assert done.code == 0, done
+    purges = [call for call in system.calls() if " -y purge" in call]
+    assert purges == (["apt-get -q -y purge python3.11 python3.11-minimal"] if removed else [])
+    assert ("are left, since others may need them" in done.err) is not removed
+    assert not (tmp_path / "prefix").exists()
