@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from installer.checkup import checkup
+from installer.checkup import around, checkup
 from wire_protocol import findings, problems, product
 
 _USAGE = "Use: python3 -m installer.checkup [-o json]\n"
@@ -25,9 +25,10 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write("\n")
     else:
         for finding in found:
-            sys.stdout.write(f"{finding.status.value:8}{finding.name}  {finding.detail}\n")
+            text = f"{finding.status.value:8}{finding.name}  {finding.detail}\n"
             if finding.command:
-                sys.stdout.write(f"        Run: {finding.command}\n")
+                text += f"        Run: {finding.command}\n"
+            sys.stdout.write(around.printable(text))
     return int(findings.exit_code(found))
 
 

@@ -5,12 +5,15 @@ time. A program is looked for in the folders named here alone, never in the call
 caller may be root.
 """
 
+import contextlib
 import dataclasses
+import io
 import os
 import pathlib
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
 
 MOST_BYTES = 1_048_576
 PROGRAM_SECONDS = 4.0  # systemctl of a healthy machine answers within 0.1 s
@@ -79,18 +82,35 @@ def run_program(program: str, *arguments: str, seconds: float) -> Said:
         raise CannotLook(f"{shown} cannot be run: {error.strerror}.") from error
     return Said(
         code=done.returncode,
-        out=done.stdout[:_MOST_OUTPUT].decode(errors="replace"),
-        err=done.stderr[:MOST_BYTES].decode(errors="replace"),
+        out=printable(done.stdout[:_MOST_OUTPUT].decode(errors="replace")),
+        err=printable(done.stderr[:MOST_BYTES].decode(errors="replace")),
     )
 
 
 def read(path: pathlib.Path, *, most: int = MOST_BYTES) -> bytes:
     """A plain file's content, at most so much; raises `OSError` and `CannotLook`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with opened(path, most=most) as file:
+        return file.read(most)
+
+
+@contextlib.contextmanager
+def opened(
+    path: pathlib.Path, *, most: int = MOST_BYTES, flags: int = 0
+) -> Iterator[io.BufferedReader]:
+    """A plain file of at most so many bytes; nobody waits for a pipe or a device in its place.
+
+    Raises `OSError` and `CannotLook`.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(descriptor, "rb") as file:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
             raise CannotLook(f"{path} is no plain file.")
         if info.st_size > most:
             raise CannotLook(f"{path} has {info.st_size} bytes, more than the {most} expected.")
-        return file.read(most)
+        yield file
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would take for a command; line ends stay."""
+    return "".join(one if one.isprintable() or one == "\n" else " " for one in text)

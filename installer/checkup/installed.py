@@ -89,14 +89,16 @@ def _compare(folder: pathlib.Path, listed: list[Listed]) -> tuple[list[str], lis
     for one in listed:
         path = folder / one.path
         try:
-            with path.open("rb") as file:
+            with around_kit.opened(path, most=_MOST_FILE, flags=os.O_NOFOLLOW) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except PermissionError:
             closed.append(one.path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             gone.append(one.path)
+        except (OSError, around_kit.CannotLook):  # a link, a pipe, or far too large
+            changed.append(one.path)
         else:
-            if path.is_symlink() or digest != one.sha256:
+            if digest != one.sha256:
                 changed.append(one.path)
     return gone, changed, closed
 

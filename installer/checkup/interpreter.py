@@ -80,5 +80,7 @@ def _gone(
 
 def _is_ours(real: pathlib.Path) -> bool:
     """Root runs no program that another account may change."""
-    owners = {real.stat().st_uid, real.parent.stat().st_uid}
-    return owners <= {0, os.geteuid()}
+    return all(
+        info.st_uid in (0, os.geteuid()) and not info.st_mode & 0o022
+        for info in (real.stat(), real.parent.stat())
+    )

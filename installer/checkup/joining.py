@@ -12,7 +12,6 @@ from installer import layout as layout_kit
 from installer.checkup import around as around_kit
 from installer.checkup import seen as seen_kit
 from installer.checkup import sockets
-from runtime_kit import private_files
 from wire_protocol import findings
 
 PENDING = "pending-join.json"
@@ -58,12 +57,13 @@ def agent_file(seen: seen_kit.Seen) -> dict[str, Any] | None:
     """`agent.json`, or None before the join; raises `PermissionError` and `CannotLook`."""
     path = seen.under(seen.layout.data_dir) / "agent.json"
     try:
-        plain = json.loads(private_files.read_regular(path, max_bytes=_MOST))
+        with around_kit.opened(path, most=_MOST, flags=os.O_NOFOLLOW) as file:
+            plain = json.loads(file.read(_MOST))
     except PermissionError:
         raise
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, private_files.FileTooLarge) as error:
+    except (OSError, ValueError) as error:
         raise around_kit.CannotLook(f"{path} cannot be read.") from error
     if not isinstance(plain, dict):
         raise around_kit.CannotLook(f"{path} cannot be read.")

@@ -55,12 +55,34 @@ def examine(seen: seen_kit.Seen) -> Iterator[file_rules.Fault]:
         _rule(str(here.release_key.relative_to(here.prefix)), 0o644),
     ]
     yield from file_rules.examine(here.prefix, rules, uid=owner)
+    if seen.is_system:
+        yield from _above(seen)
     for name in dict.fromkeys((seen.current.names, seen.previous.names)):
         if name is not None:
             yield from _of_release(here.release(name), owner=owner)
     if here.uninstaller.is_dir():
         yield from _of_uninstaller(here.uninstaller, owner=owner)
     yield from _of_data(seen)
+
+
+def _above(seen: seen_kit.Seen) -> Iterator[file_rules.Fault]:
+    """Whoever owns a folder above could put another one in the place of ours."""
+    places = {*seen.layout.prefix.parents, *seen.layout.data_dir.parents}
+    for place in sorted(places - {layout_kit.DEFAULT_DATA}):
+        path = seen.under(place)
+        try:
+            info = path.stat()
+        except OSError:
+            continue
+        if info.st_uid != seen.owner or info.st_mode & _WRITABLE:
+            mode = stat.S_IMODE(info.st_mode)
+            yield file_rules.Fault(
+                path=path,
+                text=f"{place} belongs to uid {info.st_uid} with mode {mode:04o}: others than root "
+                "can put something else in the place of what is below it.",
+                command=f"sudo chown root {place}; sudo chmod go-w {place}",
+                mend=None,
+            )
 
 
 def _of_release(folder: pathlib.Path, *, owner: int) -> Iterator[file_rules.Fault]:

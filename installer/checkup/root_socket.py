@@ -16,7 +16,7 @@ from installer.checkup import seen as seen_kit
 from runtime_kit import private_files
 from wire_protocol import findings
 
-# As in `wire_protocol.helper_protocol`, which needs a package for its signatures; a test holds
+# As in `wire_protocol.helper_protocol`, which needs a package; a test holds them equal.
 # them equal.
 SOCKET = "/run/enlist-helper.sock"
 _MODE = 0o660

@@ -65,6 +65,16 @@ def test_units_that_a_removal_left_behind_are_found(tree: Tree) -> None:
     assert "--uninstall" in (found.command or "")
 
 
+def test_a_link_of_the_accounts_leads_root_to_no_other_file(tree: Tree) -> None:
+    elsewhere = tree.root / "elsewhere.json"
+    elsewhere.write_text('{"node_id": "elsewhere-word"}')
+    (tree.here.data_dir / "agent.json").unlink()
+    (tree.here.data_dir / "agent.json").symlink_to(elsewhere)
+    found = tree.look()["joined"]
+    assert found.status is findings.Status.SKIPPED
+    assert "elsewhere-word" not in found.detail
+
+
 def test_looking_changes_no_file(tree: Tree) -> None:
     tree.here.data_dir.chmod(0o755)
     before = {path: path.lstat() for path in tree.root.rglob("*")}
@@ -114,6 +124,13 @@ class TestPython:
         tree.program("python3", "#!/bin/sh\nexec sleep 600\n")
         self.point_at(tree, tree.programs / "python3")
         assert "gave no answer within 0.2 s" in tree.look(seconds=0.2)["python"].detail
+
+    def test_one_that_everybody_may_write_is_not_run(self, tree: Tree) -> None:
+        tree.program("python3", f"#!/bin/sh\ntouch {tree.root}/ran\necho 3.11\n")
+        (tree.programs / "python3").chmod(0o777)
+        self.point_at(tree, tree.programs / "python3")
+        assert self.look(tree).status is findings.Status.SKIPPED
+        assert not (tree.root / "ran").exists()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="giving a file away needs root")
     def test_root_runs_no_interpreter_that_another_account_may_change(self, tree: Tree) -> None:

@@ -238,6 +238,16 @@ DAMAGES: dict[str, Damage] = {
         says="not of it",
         command=AGAIN,
     ),
+    "a file was made a pipe": Damage(
+        do=steps(
+            lambda tree: (tree.site / "operator_cli/main.py").unlink(),
+            lambda tree: os.mkfifo(tree.site / "operator_cli/main.py", 0o644),
+        ),
+        told={"hashes": NEEDS, "owners": NEEDS},
+        name="hashes",
+        says="1 changed",
+        command=AGAIN,
+    ),
     "a file was made a link to the same content": Damage(
         do=steps(
             lambda tree: shutil.move(tree.site / "operator_cli/main.py", tree.root / "main.py"),
@@ -313,6 +323,13 @@ DAMAGES: dict[str, Damage] = {
         name="owners",
         says="has mode 0777, and must have 0755",
         command=FIX,
+    ),
+    "everybody may write into the folder above the prefix": Damage(
+        do=lambda tree: (tree.root / "opt").chmod(0o777),
+        told={"owners": NEEDS},
+        name="owners",
+        says="others than root can put something else in the place",
+        command="sudo chown root /opt; sudo chmod go-w /opt",
     ),
     "everybody may write a file that root runs": Damage(
         do=lambda tree: (tree.site / "operator_cli/main.py").chmod(0o666),
