@@ -66,8 +66,10 @@ def second(place: pathlib.Path, key: ed25519.Ed25519PrivateKey) -> small_release
 def run(
     small: small_releases.Small, prefix: pathlib.Path, *options: str, crash_at: str = ""
 ) -> installing.Ended:
-    command = ["sh", small.install_sh, "--role", "worker", "--prefix", prefix, "--yes", *options]
-    return installing.run(command, environment={"ENLIST_CRASH_AT": crash_at} if crash_at else {})
+    command = ["sh", str(small.install_sh), "--role", "worker", "--prefix", str(prefix), "--yes"]
+    return installing.run(
+        [*command, *options], environment={"ENLIST_CRASH_AT": crash_at} if crash_at else {}
+    )
 
 
 def assert_whole(prefix: pathlib.Path, small: small_releases.Small) -> None:

@@ -2,7 +2,7 @@
 
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -68,7 +68,7 @@ def trusting(web: web_folder.WebFolder, place: pathlib.Path) -> dict[str, str]:
     return {"CURL_CA_BUNDLE": str(roots), "SSL_CERT_FILE": str(roots)}
 
 
-PINS = {
+PINS: dict[str, Callable[[str], str]] = {
     "as the Platform shows it": lambda pin: pin,
     "in upper case": lambda pin: "sha256:" + pin.removeprefix("sha256:").upper(),
     "with colons": lambda pin: "sha256:" + ":".join(

@@ -303,8 +303,8 @@ def test_the_script_of_the_release_removes_itself(
 ) -> None:
     assert install(first, prefix).code == 0
     script = prefix / "worker" / "current" / "install.sh"
-    command = ["sh", script, "--role", "worker", "--prefix", prefix, "--uninstall", "--yes"]
-    assert installing.run(command).code == 0
+    command = ["sh", str(script), "--role", "worker", "--prefix", str(prefix), "--uninstall"]
+    assert installing.run([*command, "--yes"]).code == 0
     assert installing.files_below(prefix.parent) == []
 
 

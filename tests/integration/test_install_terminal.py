@@ -43,7 +43,7 @@ class Terminal:
             fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
         user = {"user": installing.NOBODY, "group": installing.NOBODY, "extra_groups": []}
-        self.process = subprocess.Popen(  # type: ignore[call-overload]
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]
             command,
             stdin=subprocess.PIPE if stdin is not None else theirs,
             stdout=theirs,
