@@ -66,23 +66,25 @@ def socket(seen: seen_kit.Seen) -> Found:
 
 
 def _trust(seen: seen_kit.Seen, *, facts: dict[str, object]) -> findings.Finding:
-    folder = seen.here.helper
-    is_open = folder is not None and (not folder.exists() or os.access(folder, os.R_OK | os.X_OK))
+    folder, fine = seen.here.helper, "Its socket is as it must be."
+    if folder is None or (folder.exists() and not os.access(folder, os.R_OK | os.X_OK)):
+        return findings.ok("root-helper", fine, facts=facts)
     try:
-        has_joined = joining.agent_file(seen) is not None
+        agent = joining.agent_file(seen)
     except (PermissionError, around_kit.CannotLook):
-        is_open = False
-    if folder is None or not is_open:
-        return findings.ok("root-helper", "Its socket is as it must be.", facts=facts)
-    if has_joined and not os.path.lexists(folder / "trust.json"):
-        return findings.needs_operator(
-            "root-helper",
-            "It has no trust set of its own, so it believes no order of the Platform.",
-            command=f"sudo {seen.layout.current}/bin/python -I -m root_helper.seed "
-            f"--data-dir {seen.layout.data_dir} --prefix {seen.layout.prefix}",
-            facts=facts,
-        )
-    return findings.ok("root-helper", "Its socket is as it must be.", facts=facts)
+        agent = None
+    if agent is None or os.path.lexists(folder / "trust.json"):
+        return findings.ok("root-helper", fine, facts=facts)
+    # Never from the Agent's own folder, which whoever took the Agent may have written: a token's
+    # key ids prove the set.
+    node = agent.get("node_id") or "ID"
+    return findings.needs_operator(
+        "root-helper",
+        "It has no trust set of its own, so it believes no order of the Platform.",
+        command=f"sudo enlist worker join -   (with a new token; on the Platform: enlist nodes "
+        f"enroll-token {node} --replace)",
+        facts=facts,
+    )
 
 
 def _last(seen: seen_kit.Seen) -> Found:

@@ -5,6 +5,7 @@ Platform tells machines a port at which nobody is heard. Known limit: a setting 
 in a drop-in of the service is not read.
 """
 
+import os
 import pathlib
 import re
 import tomllib
@@ -39,6 +40,8 @@ def agree(seen: seen_kit.Seen) -> Found:
         settings = _settings(seen.under(path))
     except PermissionError:
         return (findings.skipped("ports", f"{path} is closed to this account."),)
+    except OSError as error:
+        return (findings.skipped("ports", f"{path} is not read: {error.strerror}."),)
     except around_kit.CannotLook as error:
         return (findings.needs_operator("ports", f"{error}", command=f"sudoedit {path}"),)
     differing: dict[str, str] = {}
@@ -92,14 +95,15 @@ def _port(stream: str) -> int | None:
 
 def _settings(path: pathlib.Path) -> Mapping[str, Any]:
     try:
-        found = tomllib.loads(_text(path))
+        found = tomllib.loads(_text(path, flags=os.O_NOFOLLOW))  # it is the account's own folder
     except tomllib.TOMLDecodeError as error:
         raise around_kit.CannotLook(f"{path} cannot be read: {error}.") from error
     return {name: value for name, value in found.items() if isinstance(value, dict)}
 
 
-def _text(path: pathlib.Path) -> str:
+def _text(path: pathlib.Path, *, flags: int = 0) -> str:
     try:
-        return around_kit.read(path).decode(errors="replace")
+        with around_kit.opened(path, flags=flags) as file:
+            return file.read(around_kit.MOST_BYTES).decode(errors="replace")
     except FileNotFoundError:
         return ""

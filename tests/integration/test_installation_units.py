@@ -203,7 +203,8 @@ class TestRootHelper:
         found = tree.look()["root-helper"]
         assert found.kind is not None
         assert "believes no order" in found.detail
-        assert "root_helper.seed --data-dir /var/lib/enlist/worker" in (found.command or "")
+        assert (found.command or "").startswith("sudo enlist worker join -")
+        assert "enroll-token web-1 --replace" in (found.command or "")
 
     def test_with_both_it_is_well(self, tree: Tree) -> None:
         state = tree.root / "var/lib/enlist/helper"
@@ -281,6 +282,11 @@ class TestPlatform:
     def test_a_gateway_that_is_off_needs_no_socket(self, tree: Tree) -> None:
         (tree.here.data_dir / "config.toml").write_text('[gateway]\nport = "off"\n')
         assert tree.look()["ports"].status is findings.Status.OK
+
+    def test_settings_that_are_a_link_are_not_followed_by_root(self, tree: Tree) -> None:
+        (tree.root / "elsewhere.toml").write_text("[bundles]\nport = 1\n")
+        (tree.here.data_dir / "config.toml").symlink_to(tree.root / "elsewhere.toml")
+        assert tree.look()["ports"].status is findings.Status.SKIPPED
 
     def test_settings_that_cannot_be_read_are_told(self, tree: Tree) -> None:
         (tree.here.data_dir / "config.toml").write_text("[gateway\n")
