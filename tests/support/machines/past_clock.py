@@ -14,7 +14,7 @@ def why_not() -> str | None:
 
 
 def build(folder: pathlib.Path) -> pathlib.Path:
-    """Compiles it into the folder, to be bound into the machine at the same path."""
+    """Compiles it into the folder, to be bound into the machine."""
     library = folder / "past_clock.so"
     subprocess.run(
         ["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", str(library), str(SOURCE)],
@@ -25,9 +25,9 @@ def build(folder: pathlib.Path) -> pathlib.Path:
     return library
 
 
-def environment(library: pathlib.Path, *, seconds_since_1970: int) -> dict[str, str]:
+def environment(library: str, *, seconds_since_1970: int) -> dict[str, str]:
     """What a process needs so that its clock shows about that time."""
     return {
-        "LD_PRELOAD": str(library),
+        "LD_PRELOAD": library,
         "PAST_CLOCK_SECONDS": str(int(time.time()) - seconds_since_1970),
     }
