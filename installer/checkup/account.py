@@ -19,6 +19,8 @@ _STRONG = frozenset(
     {"root", "sudo", "wheel", "adm", "admin", "disk", "shadow", "docker", "podman", "lxd",
      "libvirt", "kvm", "systemd-journal"}
 )  # fmt: skip
+# What the edge serves, the Platform writes; no other account of ours is in another's group.
+_SHARED = {"enlist-platform": ("enlist-edge",)}
 
 Found = tuple[findings.Finding, ...]
 
@@ -97,8 +99,8 @@ def _membership(found: Account, check: str, *, facts: Mapping[str, Any]) -> find
             command=f"sudo groupadd --force --system {name}; sudo usermod --gid {name} {name}",
             facts=facts,
         )
-    more = [group for group in found.groups if not group.startswith("enlist-")]
-    strong = [group for group in more if group in _STRONG]
+    more = [group for group in found.groups if group not in _SHARED.get(name, ())]
+    strong = [group for group in more if group in _STRONG or group.startswith("enlist-")]
     command = "; ".join(f"sudo gpasswd --delete {name} {group}" for group in strong or more)
     if strong:
         return findings.needs_operator(

@@ -310,6 +310,13 @@ DAMAGES: dict[str, Damage] = {
         says="is in docker",
         command="sudo gpasswd --delete enlist-worker docker",
     ),
+    "the account is in the Platform's group": Damage(
+        do=in_group("enlist-platform"),
+        told={"account.enlist-worker": NEEDS},
+        name="account.enlist-worker",
+        says="is in enlist-platform",
+        command="sudo gpasswd --delete enlist-worker enlist-platform",
+    ),
     "the account is in somebody's group": Damage(
         do=in_group("music"),
         told={"account.enlist-worker": WARNS},
