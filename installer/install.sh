@@ -5,7 +5,7 @@
 #   sudo sh install.sh --role worker --from DIR --join-token-file FILE
 #   sudo sh install.sh --role worker --uninstall
 #
-# Plain POSIX sh. Everything is a function and the last line calls main, so that a download that is
+# Plain POSIX sh, and one file, since it comes through a pipe. Everything is a function and the last line calls main, so that a download that is
 # cut off anywhere does nothing. Nothing from a release runs before the release's signature and
 # hashes have been checked. docs/install.md says what is put where.
 #
@@ -358,9 +358,13 @@ pm() {
     waited=0
     mended=no
     while :; do
+        list_before
         # dnf 5 waits for a lock by itself, without an end.
         DEBIAN_FRONTEND=noninteractive NEEDRESTART_MODE=a \
-            timeout -s INT "$((LOCK_SECONDS + 1800))" "$@" >"$WORK/log" 2>&1 </dev/null && return 0
+            timeout -s INT "$((LOCK_SECONDS + 1800))" "$@" >"$WORK/log" 2>&1 </dev/null && {
+            list_after
+            return 0
+        }
         if grep -q "dpkg --configure -a" "$WORK/log" && [ "$mended" = no ]; then
             say "An earlier installation of packages was cut off: dpkg --configure -a"
             mended=yes
@@ -390,7 +394,6 @@ ensure_packages() { # ensure_packages WHY PACKAGE...
     [ "$(id -u)" -eq 0 ] ||
         die 2 "$why. As root: $(install_words "$@")"
     say "$why: $(install_words "$@")"
-    note_packages
     if ! pm_install "$@"; then
         tail -n 5 "$WORK/log" >&2
         if grep -q -i -E 'unable to locate package|no match for argument|unable to find a match' "$WORK/log"; then
@@ -400,19 +403,21 @@ ensure_packages() { # ensure_packages WHY PACKAGE...
     fi
 }
 
-# What was installed before us is written down before anything is, so that after a power cut the
-# receipt still tells what came with us.
-note_packages() {
-    before=$PREFIX/$ROLE/packages-before
-    [ -e "$before" ] && return 0
+# Which packages came with us is told by the lists before and after each try, taken close around it:
+# what somebody else installs while a lock is waited for is not ours to remove. What a power cut
+# interrupts is not recorded, and so is left at removal.
+list_before() {
     mkdir -p "$PREFIX/$ROLE" || die 6 "$PREFIX/$ROLE cannot be made."
-    list_packages >"$before.new" && mv "$before.new" "$before"
+    list_packages >"$WORK/packages-before"
+}
+
+list_after() {
+    list_packages | comm -13 "$WORK/packages-before" - >>"$PREFIX/$ROLE/packages-new"
 }
 
 new_packages() {
-    before=$PREFIX/$ROLE/packages-before
-    [ -e "$before" ] || return 0
-    list_packages | comm -13 "$before" - | tr '\n' ' '
+    [ -e "$PREFIX/$ROLE/packages-new" ] || return 0
+    sort -u "$PREFIX/$ROLE/packages-new" | tr '\n' ' '
 }
 
 # --- Python ----------------------------------------------------------------------------------
@@ -920,7 +925,10 @@ uninstall_role() {
             *) die 4 "Nothing was removed." ;;
         esac
     fi
-    packages=$(list_of packages | tr '\n' ' ')
+    packages=$({
+        list_of packages
+        cat "$root/packages-new" 2>/dev/null
+    } | sort -u | tr '\n' ' ')
     folders=$(list_of folders)
     if [ -d "$root" ] || [ "$ROOTLESS" = no ]; then
         remove_with_python
@@ -928,7 +936,7 @@ uninstall_role() {
     [ "$DRY_RUN" = no ] || return 0
     remove_packages
     rm -rf "$root/uninstaller" "$root/.making-uninstaller"
-    rm -f "$root/packages-before" "$root/packages-before.new" "$root/receipt.json"
+    rm -f "$root/packages-new" "$root/receipt.json"
     # Only what is empty goes: the rest is the other role's, or somebody else's.
     printf '%s\n' "$folders" "$root" "$PREFIX" | awk '{ print length($0) "\t" $0 }' | sort -rn | cut -f 2- |
         while read -r folder; do

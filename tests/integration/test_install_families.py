@@ -326,13 +326,20 @@ def test_podman_comes_from_the_distribution_with_its_networks(tmp_path: pathlib.
     ]
 
 
-def test_what_was_installed_before_is_written_down_first(tmp_path: pathlib.Path) -> None:
+def test_what_came_with_us_is_written_down_and_what_others_installed_meanwhile_is_not(
+    tmp_path: pathlib.Path,
+) -> None:
     system = System(tmp_path, UBUNTU_2404)
-    system.stand_in("dpkg-query", "echo 'installed libc6'; echo 'installed bash'")
-    before = tmp_path / "prefix" / "worker" / "packages-before"
-    system.stand_in("apt-get", f"cat {before} >{tmp_path}/seen")
+    system.stand_in("sleep", "exit 0")
+    installed = tmp_path / "installed"
+    installed.write_text("installed bash\n")
+    system.stand_in("dpkg-query", f"cat {installed}")
+    # Whoever holds the lock at first installs something of his own meanwhile.
+    others = f"[ -e {tmp_path}/tried ] || {{ echo 'installed somebodys-tool' >>{installed};"
+    locked = f": >{tmp_path}/tried; printf '{APT_LOCKED.splitlines()[0]}\\n' >&2; exit 100; }}"
+    system.stand_in("apt-get", f"{others} {locked}\nprintf 'installed podman\\n' >>{installed}")
     system.run("--containers")
-    assert (tmp_path / "seen").read_text() == "bash\nlibc6\n"
+    assert (tmp_path / "prefix" / "worker" / "packages-new").read_text() == "podman\n"
 
 
 def test_no_script_of_anybody_else_is_fetched_or_run() -> None:
