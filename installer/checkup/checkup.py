@@ -57,6 +57,11 @@ _QUESTIONS: tuple[tuple[str, _Look], ...] = (
 )
 
 
+def questions() -> list[str]:
+    """The names of all that is asked, in order."""
+    return [name for name, _ in _QUESTIONS]
+
+
 class Checkup:
     """One role of an installation, looked at once."""
 
