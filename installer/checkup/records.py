@@ -5,6 +5,7 @@ import os
 import pathlib
 
 from installer import release as release_kit
+from installer.checkup import releases
 from installer.checkup import seen as seen_kit
 from runtime_kit import mends
 from wire_protocol import findings
@@ -134,8 +135,6 @@ def mends_of(seen: seen_kit.Seen) -> list[mends.Mend]:
 
 
 def _link(seen: seen_kit.Seen) -> None:
-    try:
+    with releases.alone(seen):
         seen.here.link.parent.mkdir(parents=True, exist_ok=True)
         seen.here.link.symlink_to(seen.layout.command)
-    except OSError as error:
-        raise mends.CannotMend(f"{error.strerror}") from error

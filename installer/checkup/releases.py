@@ -133,7 +133,7 @@ def _is_link(seen: seen_kit.Seen) -> bool:
 
 
 def _point(seen: seen_kit.Seen, release_id: str) -> None:
-    with _alone(seen):
+    with alone(seen):
         if release_id == seen.previous.names:
             switch.back_to(seen.here, release_id)
             return
@@ -144,7 +144,7 @@ def _point(seen: seen_kit.Seen, release_id: str) -> None:
 
 def _remove(seen: seen_kit.Seen, name: str) -> None:
     path = seen.here.root / name
-    with _alone(seen):
+    with alone(seen):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
@@ -152,7 +152,7 @@ def _remove(seen: seen_kit.Seen, name: str) -> None:
 
 
 @contextlib.contextmanager
-def _alone(seen: seen_kit.Seen) -> Iterator[None]:
+def alone(seen: seen_kit.Seen) -> Iterator[None]:
     """Not while an installation, an update or a removal is at work here."""
     try:
         with install.one_at_a_time(seen.here):

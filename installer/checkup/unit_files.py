@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from installer import layout as layout_kit
 from installer import units as units_kit
 from installer.checkup import around as around_kit
+from installer.checkup import releases, services
 from installer.checkup import seen as seen_kit
-from installer.checkup import services
 from runtime_kit import mends, private_files
 from wire_protocol import findings
 
@@ -206,10 +206,8 @@ def mends_of(seen: seen_kit.Seen, found: Sequence[findings.Finding]) -> list[men
 
 def _write(seen: seen_kit.Seen, unit: units_kit.Unit) -> None:
     path = services.unit_file(seen.around, unit.name)
-    try:
+    with releases.alone(seen):
         private_files.write_private(path, unit.text.encode(), mode=_MODE)
-    except OSError as error:
-        raise mends.CannotMend(f"{error.strerror}") from error
 
 
 def _systemctl(seen: seen_kit.Seen, *arguments: str, detail: str) -> mends.Mend:
