@@ -5,6 +5,7 @@ exit codes of interface.md and one sentence, never a traceback without `--debug`
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import sys
@@ -127,8 +128,11 @@ def _layout(chosen: argparse.Namespace) -> layout_kit.Layout:
     prefix = pathlib.Path(chosen.prefix)
     data_dir = pathlib.Path(chosen.data_dir) if chosen.data_dir else None
     if data_dir is None:
-        found = receipt_kit.find(prefix / role / "receipt.json")
-        data_dir = found.data_dir if found else None
+        with contextlib.ExitStack() as lax:
+            if chosen.uninstall:  # what cannot be read stops no removal
+                lax.enter_context(contextlib.suppress(receipt_kit.Unreadable))
+            found = receipt_kit.find(prefix / role / "receipt.json")
+            data_dir = found.data_dir if found else None
     if chosen.rootless:
         return layout_kit.rootless(role, prefix=prefix, data_dir=data_dir, environment=os.environ)
     return layout_kit.system(role, prefix=prefix, data_dir=data_dir)

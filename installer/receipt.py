@@ -113,7 +113,9 @@ def find(path: pathlib.Path) -> Receipt | None:
     try:
         return _parse(json.loads(content))
     except (ValueError, KeyError, TypeError) as error:
-        raise Unreadable(f"{path} is no receipt of this Enlist: {error}") from error
+        raise Unreadable(
+            f"{path} is no receipt of this Enlist ({error}): move it away, and run the same again."
+        ) from error
 
 
 def layout_of(

@@ -40,7 +40,7 @@ def uninstall(
     leave_seconds: float = LEAVE_SECONDS,
 ) -> list[str]:
     """Removes all of it; gives what could not be removed, a sentence each."""
-    receipt = receipt_kit.find(layout.receipt) or _by_our_names(layout)
+    receipt = _receipt(layout)
     removal = _Removal(layout, receipt, waits=waits)
     with install.one_at_a_time(layout):
         if layout.role is layout_kit.Role.WORKER and joining.joined(layout):
@@ -105,7 +105,7 @@ class _Removal:
 
 def plan(layout: layout_kit.Layout) -> list[str]:
     """What a removal would do, a line each."""
-    receipt = receipt_kit.find(layout.receipt) or _by_our_names(layout)
+    receipt = _receipt(layout)
     lines = []
     if layout.role is layout_kit.Role.WORKER and joining.joined(layout):
         lines.append("tell the Platform: enlist worker leave")
@@ -128,6 +128,15 @@ def _remove_rest(layout: layout_kit.Layout, receipt: receipt_kit.Receipt) -> Non
         # Not empty: the other role's, or somebody else's.
         with contextlib.suppress(OSError):
             folder.rmdir()
+
+
+def _receipt(layout: layout_kit.Layout) -> receipt_kit.Receipt:
+    """The receipt; where it is gone or cannot be read, what is here by our names."""
+    try:
+        return receipt_kit.find(layout.receipt) or _by_our_names(layout)
+    except receipt_kit.Unreadable as error:
+        sys.stderr.write(f"enlist: {error} Removing what has our names.\n")
+        return _by_our_names(layout)
 
 
 def _by_our_names(layout: layout_kit.Layout) -> receipt_kit.Receipt:

@@ -333,6 +333,20 @@ def test_removal_with_a_piece_missing(
     assert left == []
 
 
+def test_a_receipt_that_cannot_be_read_stops_an_installation_and_no_removal(
+    first: small_releases.Small, prefix: pathlib.Path
+) -> None:
+    assert install(first, prefix).code == 0
+    (prefix / "worker" / "receipt.json").write_text("{")
+    done = install(first, prefix)
+    assert done.code == 6
+    assert "move it away" in done.err
+    done = remove(prefix, first)
+    assert done.code == 0, done
+    assert "Removing what has our names" in done.err
+    assert not (prefix / "worker").exists()
+
+
 def test_what_is_not_ours_stays(first: small_releases.Small, prefix: pathlib.Path) -> None:
     assert install(first, prefix).code == 0
     others = prefix / "worker" / "notes.txt"
