@@ -154,11 +154,15 @@ class Systemd:
         units.systemctl("restart", "--no-block", name)
 
     def state(self, name: str) -> tuple[str, str]:
-        """Waiting for its next start is no life: it has died at least once."""
+        """Waiting for its next start is no life: it has died at least once.
+
+        With an open job it is on its way, whatever it is yet: a restart that was just asked for
+        leaves it `active`, with the former process, until systemd comes to it.
+        """
         shown = self._show(name)
         if shown["SubState"].startswith("auto-restart"):
             return "failed", ""
-        if shown["ActiveState"] == "inactive" and shown["Job"] not in {"", "0"}:
+        if shown["Job"] not in {"", "0"}:
             return "activating", ""
         return shown["ActiveState"], shown["MainPID"]
 
