@@ -39,6 +39,7 @@ Job = side_by_side.Job[Found]
 _Look = Callable[[seen_kit.Seen], Found]
 
 _QUESTIONS: tuple[tuple[str, _Look], ...] = (
+    ("under-way", releases.under_way),
     ("receipt", records.receipt),
     ("release", releases.release),
     ("previous", releases.previous),

@@ -11,13 +11,28 @@ from collections.abc import Iterator
 
 from installer import failures, install, switch
 from installer.checkup import seen as seen_kit
-from runtime_kit import mends
-from wire_protocol import findings
+from runtime_kit import mends, processes
+from wire_protocol import findings, problems
 
 _ASIDE = (".making-", ".old-", ".tmp-")
 _SHOWN = 5
 
 Found = tuple[findings.Finding, ...]
+
+
+def under_way(seen: seen_kit.Seen) -> Found:
+    """Whether somebody changes this installation now; asked without taking the lock."""
+    pid = processes.holder_of_flock(seen.here.root)
+    if pid is None:
+        return ()
+    return (
+        findings.warning(
+            "under-way",
+            f"An installation, an update or a removal is at work here ({processes.name_of(pid)}): "
+            "what follows may be different in a minute.",
+            kind=problems.Kind.TRANSIENT,
+        ),
+    )
 
 
 def release(seen: seen_kit.Seen) -> Found:

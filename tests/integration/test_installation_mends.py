@@ -12,6 +12,7 @@ from installer.checkup import checkup as installation
 from operator_cli import checkups
 from tests.support import installed_damages as damages
 from tests.support import installed_tree
+from wire_protocol import problems
 
 Tree = installed_tree.Tree
 MENDABLE = [case for case, one in damages.DAMAGES.items() if one.command.endswith(" --fix")]
@@ -174,6 +175,7 @@ def test_while_an_installation_is_at_work_what_it_makes_is_left_alone(tree: Tree
     damages.DAMAGES["an installation was killed while it unpacked"].do(tree)
     checkup = tree.checkup()
     with install.one_at_a_time(tree.here):
+        assert tree.look()["under-way"].kind is problems.Kind.TRANSIENT
         (done,) = checkups.mend_all(checkup.mends(checkup.look()), tell=lambda _: None)
     assert "Another installation" in (done.failed or "")
     assert fix(tree) != []
