@@ -297,7 +297,7 @@ DAMAGES: dict[str, Damage] = {
         command="sudo usermod --shell /usr/sbin/nologin enlist-worker",
     ),
     "the account's own group is another": Damage(
-        do=lambda tree: (tree.root / "etc/group").write_text("users:x:4711:\n"),
+        do=account("enlist-worker:", "users:", file="group"),
         told={"account.enlist-worker": NEEDS},
         name="account.enlist-worker",
         says="own group is users",

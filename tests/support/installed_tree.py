@@ -280,7 +280,8 @@ def _accounts(root: pathlib.Path, layout: layout_kit.Layout, *, uid: int) -> Non
     users, groups = [], []
     for number, name in enumerate(layout.accounts):
         gid = first + number if os.geteuid() == 0 else os.getegid() + first + number
-        gid = os.getegid() if os.geteuid() != 0 and not number else gid
+        if os.geteuid() != 0 and layout.role is layout_kit.Role.WORKER:
+            gid = os.getegid()  # its group has the socket of the root helper
         users.append(f"{name}:x:{uid}:{gid}:Enlist:/nonexistent:/usr/sbin/nologin")
         groups.append(f"{name}:x:{gid}:")
     for file, lines in (("passwd", users), ("group", groups)):
