@@ -22,9 +22,7 @@ from wire_protocol import problems
 
 _LOG = logging.getLogger(__name__)
 _READY_SECONDS: Final = 60.0
-_ENGINE_STOP_SECONDS: Final = (
-    5.5  # and the edge's before it: both together within the 10 s in which a Platform is gone
-)
+_ENGINE_STOP_SECONDS: Final = 5.5  # with the edge's before it within 10 s
 _RESTARTS: Final = 5
 _RESTART_WINDOW_SECONDS: Final = 60.0
 _FIRST_WAIT_SECONDS: Final = 0.2
@@ -255,7 +253,7 @@ class Host:
     async def _restart_edge(self, gone: children.Child) -> None:
         _LOG.error(
             "A process at the edge ended by itself",
-            extra={"name_of_it": gone.name, "exit_code": await gone.ended(), "pid": gone.pid},
+            extra={"part": gone.name, "exit_code": await gone.ended(), "pid": gone.pid},
         )
         self._edge.remove(gone)
         if await self._wait_before_restart():
