@@ -13,7 +13,7 @@ import pytest
 from operator_cli import pending_join
 from root_helper import seed
 from runtime_kit import crash_points
-from tests.support import imaginary_platform, installed_here
+from tests.support import imaginary_gateway, imaginary_platform, installed_here
 from worker_agent.enrollment import flow
 from worker_agent.settings import paths
 
@@ -168,3 +168,33 @@ def test_the_points_cover_every_step() -> None:
     own = {name for name in crash_points.declared() if name.startswith("pending-join.")}
     assert own < set(POINTS)
     assert paths.Paths(folder=pathlib.Path("/")).pending_join.name == pending_join.FILE
+
+
+async def test_renewing_and_leaving_as_root_leave_nothing_of_roots_and_the_helper_forgets(
+    here: installed_here.Here, tmp_path: pathlib.Path
+) -> None:
+    async with imaginary_gateway.running(tmp_path / "gateway") as gateway:
+        done = await here.run(*join(), stdin=gateway.platform.issue("web-1"))
+        assert done.code == 0, done.err
+        for words in (("renew", "--check"), ("renew", "--new-key")):
+            done = await here.run(installed_here.ENLIST, "worker", *words)
+            assert done.code == 0, done.err
+            assert here.owners() == {installed_here.UID}
+        assert (here.helper / "trust.json").exists()
+        checked = await here.run(installed_here.ENLIST, "worker", "leave", "--check")
+        assert checked.code == 0, checked.err
+        assert (here.helper / "trust.json").exists()
+        done = await here.run(installed_here.ENLIST, "worker", "leave", "--yes")
+        assert done.code == 0, done.err
+    assert not (here.data / "agent.json").exists()
+    assert here.owners() == {installed_here.UID}
+    assert list(here.helper.iterdir()) == []
+
+
+async def test_another_data_directory_is_somebodys_own_affair(
+    here: installed_here.Here, platform: imaginary_platform.ImaginaryPlatform
+) -> None:
+    done = await here.run(*join("--data-dir", "/var/lib/enlist/own"), stdin=platform.issue("web-1"))
+    assert done.code == 0, done.err
+    assert (here.folder / "state/own/agent.json").stat().st_uid == 0
+    assert list(here.data.iterdir()) == []
