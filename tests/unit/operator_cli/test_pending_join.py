@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from operator_cli import pending_join
+from operator_cli import main, pending_join
 from wire_protocol import problems
 
 ASKED: dict[str, Any] = {
@@ -50,7 +50,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[list[str]]]:
             )
             return code
 
-        monkeypatch.setattr(pending_join.command_line, "run", run)
+        monkeypatch.setattr(main, "run", run)
         return calls
 
     return with_code
