@@ -191,7 +191,7 @@ async def build(
         close=close,
         ready=orders.Ready(
             version=product.VERSION,
-            pins=kept.enrollment_pins,
+            pins=kept.enrollment_pins if given.enrollment_url is not None else (),
             api_pins=kept.api_pins,
             gateway_pins=kept.gateway_pins,
         ),

@@ -138,12 +138,6 @@ def _require_nodes(settings: groups.Settings) -> None:
             "none: give --enrollment-port as well, or set [dispatch] enabled = true.",
             exit_code=problems.Exit.INVALID,
         )
-    if settings.bundles.port is not None and settings.enrollment.port is None:
-        raise failures.CannotStart(
-            "--bundle-port (or bundles.port) serves with the enrollment port's key, and that port "
-            "is off: give --enrollment-port as well.",
-            exit_code=problems.Exit.INVALID,
-        )
     _require_different(settings)
 
 

@@ -104,7 +104,8 @@ class Certificates:
         """
         async with self._lock:
             before = (self.enrollment_pins, self.gateway_pins, self.api_pins)
-            if self._given.enrollment_url is not None:
+            # The bundle port serves with the same key, beside the enrollment port or without it.
+            if self._given.enrollment_url is not None or self._given.bundle_url is not None:
                 self._enrollment = await self._identity(
                     port_certificate.ENROLLMENT, names=self._given.enrollment_names
                 )

@@ -205,7 +205,7 @@ class BundlesGroup(Group):
 
     port: Port | None = None
     """The public port at which installer and bundles are served, usually 8446. Unset, it is off; 0
-    takes any free one. It serves with the enrollment port's key, so it needs that port."""
+    takes any free one. It serves with the enrollment port's key, whether that port is on or not."""
 
     release_key_file: Annotated[str, Field(max_length=4096)] | None = None
     """The public key (PEM, Ed25519) that bundles must be signed with. Unset: the one that this

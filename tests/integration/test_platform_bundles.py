@@ -181,3 +181,15 @@ async def test_the_bundle_server_is_a_child_of_its_own_and_is_kept_running(
 
 def _engines(platform: real_platform.RealPlatform) -> set[int]:
     return {one.pid for one in platform.family() if ENGINE in real_platform.command_of(one)}
+
+
+def test_bundles_are_served_without_an_enrollment_port_as_well(tmp_path: pathlib.Path) -> None:
+    with real_platform.running(
+        tmp_path / "p",
+        *("--bundle-port", "0", "--gateway-port", "off"),
+        enrollment_port=None,
+    ) as one:
+        assert (one.said["enrollment"], one.said["pins"]) == (None, [])
+        asked = curl("-k", "-o", "/dev/null", "-w", "%{http_code}", one.said["bundle"] + "/x")
+        assert asked.stdout == b"404"
+        assert one.api("GET", "/platform")["bundle_url"] == one.said["bundle"]

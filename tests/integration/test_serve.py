@@ -336,7 +336,6 @@ def test_a_missing_master_key_over_an_existing_store_is_refused(tmp_path: pathli
             ["--enrollment-port", "0", "--gateway-port", "on"],
             "gateway.port (from flag --gateway-port)",
         ),
-        "a bundle port without the key it serves with": (["--bundle-port"], "--enrollment-port"),
         "a bundle port on the enrollment port": (
             ["--enrollment-port", "9444", "--bundle-port", "9444"],
             "--bundle-port",
