@@ -8,6 +8,8 @@ import os
 import pathlib
 import socket
 import struct
+import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import psutil
@@ -22,6 +24,13 @@ from wire_protocol import orders, strict_json
 Code = refusals.Code
 NEWER = tiny_releases.make("1.2.0")
 HOUR = datetime.timedelta(hours=1)
+NOBODY = 65_534
+ASKS = """
+import socket, sys
+asking = socket.socket(socket.AF_UNIX)
+asking.connect(sys.argv[1])
+print(asking.recv(4096).decode())
+"""
 
 
 @pytest.fixture
@@ -70,6 +79,27 @@ async def test_another_account_than_the_agents_is_refused(machine: root_helpers.
     async with served(machine, peers=[os.geteuid() + 1]):
         line = helper.write_question(helper.Verb.STATUS)
         assert await refusal(machine, line) == Code.NOT_PERMITTED
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
+async def test_an_account_that_gets_at_the_socket_is_refused_by_the_kernels_word() -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="enlist-test-") as name:
+        folder = pathlib.Path(name)
+        machine = root_helpers.installed(folder, "1.1.0")
+        async with served(machine):
+            for path, mode in ((folder, 0o755), (machine.socket, 0o666)):
+                os.chmod(path, mode)  # noqa: PTH101 - microseconds, in a coroutine
+            done = await asyncio.to_thread(
+                subprocess.run,
+                ["/usr/bin/python3", "-c", ASKS, str(machine.socket)],
+                user=NOBODY,
+                group=NOBODY,
+                extra_groups=[],
+                capture_output=True,
+                timeout=20,
+                check=True,
+            )
+    assert json.loads(done.stdout)["error"] == Code.NOT_PERMITTED
 
 
 @pytest.mark.parametrize(
