@@ -1,13 +1,15 @@
 """Who carries an operation on: one engine at a time, and a stale one can change nothing."""
 
 import asyncio
+import datetime
 import pathlib
+import random
 
 import pytest
 
-from platform_server.operations import holding, records, states
+from platform_server.operations import holding, kinds, reconciler, records, states
 from platform_server.store import contract
-from tests.support import operating, ordering
+from tests.support import operating, ordering, waits
 
 
 async def _claim(
@@ -101,6 +103,86 @@ async def test_a_lease_of_an_engine_that_is_gone_ends_and_another_goes_on(
     await web.beats()
     await engine.carry_on()
     assert await engine.states(part) == ["staging"]
+
+
+class Slow:
+    """A kind whose one step takes as long as a test lets it."""
+
+    name = "roll-back-node"
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.ended = ""
+
+    async def look(
+        self, tx: contract.Tx, *, operation: records.Operation, now: datetime.datetime
+    ) -> kinds.Found:
+        del tx, operation, now
+        return kinds.Wait() if self.ended else kinds.Ready()
+
+    async def advance(self, held: holding.Held) -> None:
+        del held
+        self.begun.set()
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.ended = "stopped"
+            raise
+        self.ended = "done"
+
+    async def fail(self, held: holding.Held, failure: holding.Failure) -> None:
+        raise AssertionError(held, failure)
+
+
+def _slow(engine: operating.Engine) -> tuple[Slow, reconciler.Reconciler]:
+    slow, clock = Slow(), engine.platform.clock
+    made = reconciler.Reconciler(
+        engine.platform.store, known=[slow], clock=clock, chance=random.Random(1)
+    )
+    return slow, made
+
+
+async def test_long_work_keeps_its_lease(store: contract.Store, tmp_path: pathlib.Path) -> None:
+    engine, _ = await operating.place(store, folder=tmp_path)
+    operation = await engine.roll_back("web-1")
+    slow, carrying = _slow(engine)
+    working = asyncio.create_task(carrying.round())
+    await slow.begun.wait()
+    for _ in range(8):
+        until = await _lease_until(store)
+        engine.platform.clock.advance(reconciler.RENEW_SECONDS)
+        async for _ in waits.looks():
+            if await _lease_until(store) > until:
+                break
+    assert await _claim(engine, operation, holder="other") is None
+    slow.go_on.set()
+    await working
+    assert slow.ended == "done"
+    assert await _claim(engine, operation, holder="other") is not None
+
+
+async def test_work_is_stopped_once_its_lease_is_lost(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine, _ = await operating.place(store, folder=tmp_path)
+    await engine.roll_back("web-1")
+    slow, carrying = _slow(engine)
+    working = asyncio.create_task(carrying.round())
+    await slow.begun.wait()
+    await store.transact(
+        lambda tx: tx.execute("UPDATE operations SET holder = 'other', fence = fence + 1")
+    )
+    engine.platform.clock.advance(reconciler.RENEW_SECONDS)
+    async with asyncio.timeout(20):
+        await working
+    assert slow.ended == "stopped"
+
+
+async def _lease_until(store: contract.Store) -> int:
+    row = await store.read(lambda tx: tx.fetch_one("SELECT lease_until FROM operations"))
+    assert row is not None
+    return int(row["lease_until"])
 
 
 async def test_engines_at_once_give_each_node_one_order_and_end_each_operation_once(
