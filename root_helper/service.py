@@ -2,8 +2,8 @@
 
 What was cut off is finished first, and meanwhile no order is taken. After `staged` the other end
 may write down what it was told, for ten seconds at most, before the release changes under it.
-Without work it ends by itself; the socket stays the service manager's, and the next connection
-starts it again.
+Without work, or once another release runs, it ends by itself; the socket stays the service
+manager's, and the next connection starts it again.
 """
 
 import asyncio
@@ -82,7 +82,8 @@ class Service:
         listener.setblocking(False)  # noqa: FBT003 - the library's own signature
         async with asyncio.TaskGroup() as group:
             work: set[asyncio.Task[None]] = {group.create_task(self._finish(), name="finish")}
-            while True:
+            await asyncio.sleep(0)  # what was cut off is being finished from here on
+            while not self._is_outdated():
                 accepted = await self._accept(listener)
                 work = {task for task in work if not task.done()}
                 if accepted is not None:
@@ -90,6 +91,13 @@ class Service:
                     work.add(group.create_task(self._serve(accepted), name="request"))
                 elif not work:
                     return
+
+    def _is_outdated(self) -> bool:
+        """Whether another release runs by now: its own helper then takes the next request."""
+        if self._changing.locked():
+            return False
+        layout = self._places.layout
+        return changing.running_release(layout) != layout.current.resolve()
 
     async def _accept(self, listener: socket.socket) -> socket.socket | None:
         try:

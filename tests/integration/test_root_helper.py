@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from root_helper import refusals
+from root_helper import changing, refusals
 from tests.support import root_helpers, tiny_releases
 from wire_protocol import helper_protocol as helper
 from wire_protocol import helper_state
@@ -149,3 +149,18 @@ async def test_an_asker_that_never_closes_holds_the_change_up_for_a_bounded_time
             async with asyncio.timeout(root_helpers.SECONDS):
                 await running
             assert machine.current == tiny.release.id
+
+
+async def test_a_helper_of_a_release_that_no_longer_runs_ends_and_leaves_the_next_request(
+    machine: root_helpers.Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = machine.places.layout.current.resolve()
+    limits = root_helpers.limits(idle_seconds=60.0)
+    with root_helpers.listening(machine) as listener:
+        running = asyncio.create_task(root_helpers.serving(machine, limits_=limits).run(listener))
+        line = helper.write_question(helper.Verb.STATUS)
+        await asyncio.to_thread(root_helpers.ask, machine, line)
+        monkeypatch.setattr(changing, "running_release", lambda _layout: own.with_name("former"))
+        await asyncio.to_thread(root_helpers.ask, machine, line)
+        async with asyncio.timeout(root_helpers.SECONDS):
+            await running
