@@ -93,6 +93,8 @@ def _install(chosen: argparse.Namespace, progress: progress_kit.Progress) -> int
             _WENT_BACK,
         )
     progress.say(f"Installed: {outcome.release} as {layout.role} in {layout.root}")
+    if not install.has_link(layout):
+        progress.say(f"{layout.link} is another's, and left. The command here: {layout.command}")
     _firewall(chosen, layout, progress)
     _offer(chosen, layout, progress)
     code = 0
@@ -151,13 +153,10 @@ def _token(chosen: argparse.Namespace, layout: layout_kit.Layout) -> str | None:
 def _firewall(
     chosen: argparse.Namespace, layout: layout_kit.Layout, progress: progress_kit.Progress
 ) -> None:
+    """Says what opens the ports that are needed; runs it only where that was asked for."""
     if layout.account is None:
         return
-    if layout.role is layout_kit.Role.WORKER and not (
-        chosen.open_firewall or any(word.startswith("--address") for word in chosen.join)
-    ):
-        return  # a node that dials out needs no open port
-    for opened in firewall.openings(firewall.PORTS[layout.role]):
+    for opened in firewall.openings(_ports(chosen, layout)):
         command = " ".join(opened.done)
         if not chosen.open_firewall:
             progress.say(f"The firewall here may be in the way. To open it: {command}")
@@ -167,6 +166,19 @@ def _firewall(
                 receipt_kit.write(receipt.adding(firewall=[opened]), layout=layout)
             progress.say(f"Opening the firewall: {command}")
             firewall.open_port(opened)
+
+
+def _ports(chosen: argparse.Namespace, layout: layout_kit.Layout) -> tuple[int, ...]:
+    """A Platform's, or that of an Agent that listens; one that dials out needs none."""
+    if layout.role is layout_kit.Role.PLATFORM:
+        return firewall.PORTS[layout.role]
+    words: list[str] = [part for word in chosen.join for part in word.split("=", 1)]
+    if "--address" not in words and not chosen.open_firewall:
+        return ()
+    given = words[words.index("--port") + 1 :] if "--port" in words else []
+    if given and given[0].isdigit():
+        return (int(given[0]),)
+    return firewall.PORTS[layout.role]
 
 
 def _offer(

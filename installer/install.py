@@ -332,6 +332,17 @@ def _link(layout: layout_kit.Layout) -> None:
     aside.rename(layout.link)
 
 
+def has_link(layout: layout_kit.Layout) -> bool:
+    """Whether `enlist`, typed by a person, is one of ours: this role's, or the Platform's."""
+    try:
+        target = os.readlink(layout.link)  # noqa: PTH115 - compared as text
+    except OSError:
+        return False
+    commands = [layout.prefix / role / "current" / "bin" / "enlist" for role in layout_kit.Role]
+    others = layout_kit.system(layout_kit.Role.PLATFORM).command
+    return target in {str(one) for one in (*commands, others)}
+
+
 def _others_link(layout: layout_kit.Layout) -> bool:
     """Whether the link is, or must stay, another's."""
     try:

@@ -183,6 +183,9 @@ check_options() {
         SHA256=$(printf '%s' "${SHA256#sha256:}" | tr 'A-F' 'a-f')
         is_hash "$SHA256" || die 2 "--sha256 takes 64 hex digits."
     fi
+    case $VERSION in
+        *[!0-9.]*) die 2 "--version has the form 1.2.3, not '$VERSION'." ;;
+    esac
     if [ -n "$RELEASE_KEY_FILE" ] && [ ! -r "$RELEASE_KEY_FILE" ]; then
         die 2 "The release key $RELEASE_KEY_FILE cannot be read."
     fi

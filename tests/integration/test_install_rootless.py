@@ -283,6 +283,28 @@ def test_with_a_home_data_and_command_stand_there(
     assert not prefix.exists()
 
 
+def test_a_dry_run_of_roots_installation_needs_no_root(first: small_releases.Small) -> None:
+    done = installing.run(["sh", first.install_sh, "--role", "worker", "--dry-run"])
+    assert done.code == 0, done
+    release = first.release.id
+    assert "would make the account enlist-worker" in done.out
+    assert f"would put the release {release} into /opt/enlist/worker/releases/" in done.out
+    assert "would put units into /etc/systemd/system" in done.out
+
+
+def test_another_command_of_the_name_is_left_and_told(
+    first: small_releases.Small, prefix: pathlib.Path
+) -> None:
+    assert install(first, prefix).code == 0
+    link = prefix / "bin" / "enlist"
+    link.unlink()
+    link.write_text("somebody else's\n")
+    done = install(first, prefix)
+    assert done.code == 0
+    assert f"{link} is another's, and left" in done.err
+    assert link.read_text() == "somebody else's\n"
+
+
 # --- removal --------------------------------------------------------------------------------
 
 

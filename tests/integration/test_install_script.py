@@ -144,6 +144,7 @@ MISUSES = {
         "/nowhere/key cannot be read",
     ),
     "a prefix with a blank": (["--role", "worker", "--prefix", "/a b"], "no blanks"),
+    "a version that is a path": (["--role", "worker", "--version", "../1"], "form 1.2.3"),
     "plain http": (["--role", "worker", "--from", "http://here"], "an https address"),
     "a folder that is not there": (["--role", "worker", "--from", "/nowhere"], "/nowhere is no"),
 }
