@@ -2,7 +2,7 @@
 
 00 umask 000 and HOME=/: nothing that is writable for others comes about
 01 the package database locked by somebody else (long: four minutes)
-02 a clock in the year 2000: joins by the pin, ready, and the node list names the offset
+02 a clock in the year 2000: installed and joined by the pin, ready once the clock is right
 03 a plain user without sudo is told at once what needs root, and nothing is made
 04 a plain user with --prefix: installed and joined without root, in folders of his own
 05 a user with sudo that asks nothing: the pasted line as it stands
@@ -18,7 +18,6 @@ from tests.support.machines import installing, machine, past_clock, tree
 WORLD_WRITABLE = (
     "find /opt/enlist /var/lib/enlist /etc/systemd/system /usr/local -perm /0022 -not -type l"
 )
-LIBRARY = "/usr/local/lib/past_clock.so"  # where a unit with a /tmp of its own sees it too
 JUNE_2000 = 960_000_000
 
 
@@ -79,22 +78,25 @@ def test_02_a_clock_in_the_year_2000(
     reason = past_clock.why_not()
     if reason is not None:
         pytest.skip(reason)
-    library = past_clock.build(tmp_path)
-    past = past_clock.environment(LIBRARY, seconds_since_1970=JUNE_2000)
-    with new_machine("past", options=[f"--bind-ro={library}:{LIBRARY}"]) as bare:
+    clock = past_clock.PastClock(tmp_path)
+    clock.show(seconds_since_1970=JUNE_2000)
+    past = past_clock.ENVIRONMENT
+    with new_machine("past", options=[clock.option]) as bare:
         bare.boot()
         bare.run("systemctl", "set-environment", *(f"{k}={v}" for k, v in past.items()))
         assert bare.run("date", "+%Y", environment=past).strip() == "2000"
         with installing.explained(bare, "enlist-agent.service"):
-            installing.install(
+            said = installing.install(
                 *(bare, "worker", "--join-token-file", "-"),
                 stdin=platform.token("past-1").join_token,
                 environment=past,
             )
-            platform.wait_state("past-1", "ready")
-            node = platform.wait_offset("past-1")
-        years = node["clock_offset_ms"] / (365.25 * 86_400_000)
-        assert -40 < years < -25
+            assert "clock" in said.err
+            bare.until("systemctl", "is-active", "enlist-agent.service")
+            # By its clock no trust key is valid yet, so it could verify no work: not ready.
+            assert platform.node("past-1")["state"] == "enrolled"
+            clock.set_right()
+            platform.wait_state("past-1", "ready", seconds=90)
 
 
 def test_03_a_plain_user_is_told_at_once_what_needs_root(odd: machine.Machine) -> None:
@@ -115,7 +117,7 @@ def test_04_a_plain_user_installs_and_joins_below_a_prefix(
     platform: installing.Platform, odd: machine.Machine
 ) -> None:
     said = installing.install(odd, "worker", "--prefix", "/home/plain/enlist", user="plain")
-    assert "root" in said.out + said.err
+    assert "worker join" in said.err
     command = "/home/plain/.local/bin/enlist"
     token = platform.token("plain-1").join_token
     odd.run(command, "worker", "join", "-", stdin=token, user="plain")

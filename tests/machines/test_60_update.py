@@ -36,6 +36,7 @@ def test_00_installed_and_joined(
         release=releases.ensure("old"),
     )
     platform.wait_node(NODE, state="ready", version=installing.OLD_VERSION)
+    platform.wait_heartbeat(NODE)
 
 
 def test_01_the_platform_updates_the_node(
@@ -45,7 +46,7 @@ def test_01_the_platform_updates_the_node(
     platform.add_bundle(releases.ensure("next"))
     with installing.explained(worker, "enlist-helper.service", "enlist-agent.service"):
         platform.enlist(
-            *("nodes", "update", NODE, "--version", installing.NEXT_VERSION, "--yes"), seconds=180
+            *("nodes", "update", NODE, "--version", installing.NEXT_VERSION, "--wait"), seconds=180
         )
         platform.wait_node(NODE, state="ready", version=installing.NEXT_VERSION)
     assert installing.identity(worker) == before
@@ -83,10 +84,10 @@ def test_04_an_ordered_release_that_does_not_live_is_gone_back_from(
     before = installing.identity(worker), installing.release(worker)
     platform.add_bundle(releases.ensure("broken"))
     done = platform.machine.attempt(
-        *("enlist", "nodes", "update", NODE, "--version", installing.BROKEN_VERSION, "--yes"),
+        *("enlist", "nodes", "update", NODE, "--version", installing.BROKEN_VERSION, "--wait"),
         seconds=240,
     )
-    assert done.code != 0, done
+    assert done.code == 3, done
     platform.wait_node(NODE, state="ready", version=installing.NEXT_VERSION)
     assert (installing.identity(worker), installing.release(worker)) == before
     shown = platform.enlist("operations", "list", "-o", "json")

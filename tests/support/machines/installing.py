@@ -191,14 +191,13 @@ class Platform:
                 raise TimeoutError(f"{node} was not {wanted} within {seconds} s, but {found}.")
             time.sleep(PACE_SECONDS)
 
-    def wait_offset(self, node: str, *, seconds: float = READY_SECONDS) -> dict[str, Any]:
-        """Waits until the node's clock has been measured; returns the node."""
+    def wait_heartbeat(self, node: str, *, seconds: float = READY_SECONDS) -> None:
+        """Waits until the node has told of itself."""
         deadline = time.monotonic() + seconds
-        while (found := self.node(node)).get("clock_offset_ms") is None:
+        while self.node(node).get("heartbeat_age_ms") is None:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{node}'s clock was not measured within {seconds} s.")
+                raise TimeoutError(f"{node} sent no heartbeat within {seconds} s.")
             time.sleep(PACE_SECONDS)
-        return found
 
     def wait_gone(self, node: str, *, seconds: float = READY_SECONDS) -> None:
         """Waits until the node is none of this Platform's any more."""

@@ -1,17 +1,26 @@
-/* The wall clock as many seconds back as PAST_CLOCK_SECONDS says, for whatever loads this library;
- * monotonic clocks and waits are left alone. (libfaketime 0.9.10 fails time.sleep of Python 3.11.)
+/* The wall clock as many seconds back as the file PAST_CLOCK_FILE says, for whatever loads this
+ * library; another number in the file sets it anew at once. Monotonic clocks and waits are left
+ * alone. (libfaketime 0.9.10 fails time.sleep of Python 3.11.)
  * Known limit: what a program asks the kernel for without the C library is not moved, nor are the
  * times of files. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 static long seconds_back(void)
 {
-    const char *said = getenv("PAST_CLOCK_SECONDS");
-    return said ? atol(said) : 0;
+    char said[32] = {0};
+    const char *name = getenv("PAST_CLOCK_FILE");
+    int file = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0)
+        return 0;
+    ssize_t length = read(file, said, sizeof said - 1);
+    close(file);
+    return length > 0 ? atol(said) : 0;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)
