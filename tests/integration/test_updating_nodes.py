@@ -5,7 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import machine, real_platform, releasing
+from platform_server.endpoints import operations as routes
+from platform_server.operations import node_release
+from tests.support import machine, operators, real_platform, releasing
+from wire_protocol import orders
+from worker_agent.orders import work
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -76,6 +80,71 @@ def test_a_release_that_does_not_come_up_is_rolled_back_and_the_rest_is_not_begu
         assert (node["version"], node["scheduling"]) == (releasing.OLD, "active")
         said = platform.enlist("operations", "show", given["parts"][0]["operation_id"])
         assert "it runs" in said
+        for operation_id, code in (
+            (given["operation"]["operation_id"], 3),
+            (given["parts"][0]["operation_id"], 3),
+            (given["parts"][1]["operation_id"], 4),
+            ("0" * 16, 5),
+        ):
+            real_platform.run_enlist(
+                *("--data-dir", str(platform.data_dir), "operations", "watch", operation_id),
+                expect=code,
+            )
+        listed = platform.enlist("operations", "list", "--node", "web-2")
+        assert "cancelled" in listed
+        assert "No operations" in platform.enlist("operations", "list", "--open")
+
+
+def test_an_agent_killed_once_the_release_is_staged_counts_by_what_is_heard(
+    platform: real_platform.RealPlatform, tmp_path: pathlib.Path
+) -> None:
+    offered = releasing.offer(platform, tmp_path)
+    with releasing.installed(platform, tmp_path, crash_agent_at=work.CARRIED_OUT) as one:
+        given = releasing.update(platform, "web-1")
+        found = releasing.ended(platform, given["operation"]["operation_id"])
+        assert found["state"] == "done", found
+        assert one.words()[0] == "staged"
+        order = platform.api("GET", "/nodes/web-1/orders")["orders"][0]
+        assert (order["state"], order["detail"]) == ("failed", orders.INTERRUPTED)
+        part = platform.api("GET", f"/operations/{given['parts'][0]['operation_id']}")
+        assert offered.release in part["steps"][-2]["detail"]
+
+
+@pytest.mark.parametrize("point", [routes.STORED, node_release.ORDERED, node_release.HEARD])
+def test_a_killed_engine_is_followed_by_its_next_start(point: str, tmp_path: pathlib.Path) -> None:
+    ports = [machine.free_port() for _ in range(3)]
+
+    def start(crash_at: str | None) -> real_platform.RealPlatform:
+        return real_platform.start(
+            tmp_path / "platform",
+            *("--gateway-port", str(ports[1]), "--bundle-port", str(ports[2])),
+            enrollment_port=ports[0],
+            environment={
+                **releasing.SHORT,
+                **({} if crash_at is None else {"ENLIST_CRASH_AT": crash_at}),
+            },
+        )
+
+    platform = start(point)
+    try:
+        releasing.offer(platform, tmp_path)
+        with releasing.installed(platform, tmp_path) as one:
+            releasing.update_once(platform, "web-1", key="once")
+            operators.wait_until(
+                lambda: '"exit_code": -9' in platform.log.read_text(),
+                what=f"{point} was reached",
+                seconds=60,
+            )
+            real_platform.kill_group(platform.process)
+            platform = start(None)
+            given = releasing.update_once(platform, "web-1", key="once")
+            assert given is not None
+            found = releasing.ended(platform, given["operation"]["operation_id"])
+            assert [part["state"] for part in found["parts"]] == ["done"], found
+            assert machine.node(platform, "web-1")["version"] == releasing.NEW
+            assert one.words() == ["staged", "changed"]
+    finally:
+        platform.stop()
 
 
 def test_a_node_goes_back_to_the_release_before(

@@ -171,6 +171,13 @@ class Machine:
         connection.settimeout(30)
         line, descriptors, _, _ = socket.recv_fds(connection, helper.MAX_LINE_BYTES, 4)
         try:
+            verb, _ = helper.parse_verb(line)
+            if verb not in (helper.Verb.UPDATE, helper.Verb.ROLL_BACK):
+                # The trust set is believed; the mesh and the rest are not this stand-in's.
+                held = verb is helper.Verb.TRUST
+                refusal = helper.write_refusal("not-here", "This helper cannot do that.")
+                connection.sendall(helper.write_done("held") if held else refusal)
+                return
             to = self._staged(line, descriptors)
         except (strict_json.Malformed, ValueError, release_format.BadRelease) as error:
             _say("refused", reason=str(error))

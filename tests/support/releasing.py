@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
+
 from installer.build import signing
-from tests.support import machine, real_platform, release_helper, small_bundles
+from tests.support import machine, operators, real_platform, release_helper, small_bundles
 from wire_protocol import product
 
 OLD = "0.0.9"
@@ -126,6 +128,23 @@ def installed(
 def update(platform: real_platform.RealPlatform, *node_ids: str) -> dict[str, Any]:
     """Has these nodes updated, or all; the answer."""
     return platform.api("POST", "/nodes/update", {"node_ids": list(node_ids)})
+
+
+def update_once(
+    platform: real_platform.RealPlatform, node_id: str, *, key: str
+) -> dict[str, Any] | None:
+    """The same under an idempotency key; None where the engine died before it answered."""
+    with operators.local(platform) as client:
+        try:
+            answer = client.post(
+                "/nodes/update", json={"node_ids": [node_id]}, headers={"Idempotency-Key": key}
+            )
+        except httpx.TransportError:
+            return None
+    assert answer.status_code == 201, answer.text
+    given = answer.json()
+    assert isinstance(given, dict)
+    return given
 
 
 def wait_until_known(
