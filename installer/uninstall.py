@@ -23,6 +23,7 @@ from runtime_kit import crash_points
 
 LEAVE_SECONDS = 30.0
 _MOST_SAID = 300
+_LEFT_ASIDE = (".incoming-", ".making-", ".tmp-")  # by an update or a write that was killed
 
 LEFT = crash_points.declare("uninstall.left", story="The Platform was told; all is still here.")
 STOPPED = crash_points.declare("uninstall.units", story="The units are gone, the files are here.")
@@ -93,6 +94,9 @@ class _Removal:
             if path not in {layout.receipt, layout.link}:
                 self._step(_remove_file, path)
         self._step(_remove_tree, layout.releases)
+        for path in sorted(layout.root.glob(".*")):
+            if path.name.startswith(_LEFT_ASIDE):
+                self._step(_remove_tree if path.is_dir() else _remove_file, path)
         for name in self._receipt.accounts:
             self._step(accounts.remove, name)
 

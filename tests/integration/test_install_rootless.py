@@ -314,6 +314,11 @@ def test_removal_leaves_nothing_and_may_be_repeated(
     assert install(first, prefix).code == 0
     assert install(second, prefix).code == 0
     (prefix / "data" / "worker" / "identity").mkdir()
+    root = prefix / "worker"
+    for left_by_a_killed_update in (root / ".incoming-ab12", root / "releases" / ".making-x"):
+        (left_by_a_killed_update / "deep").mkdir(parents=True)
+    (root / ".tmp-current").symlink_to("releases/x")
+    (root / ".tmp-receipt.json-0123abcd").write_text("")
     for _ in range(2):
         done = remove(prefix, first)
         assert done.code == 0, done
