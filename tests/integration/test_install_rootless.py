@@ -315,10 +315,11 @@ def test_removal_leaves_nothing_and_may_be_repeated(
     assert install(second, prefix).code == 0
     (prefix / "data" / "worker" / "identity").mkdir()
     root = prefix / "worker"
-    for left_by_a_killed_update in (root / ".incoming-ab12", root / "releases" / ".making-x"):
-        (left_by_a_killed_update / "deep").mkdir(parents=True)
-    (root / ".tmp-current").symlink_to("releases/x")
-    (root / ".tmp-receipt.json-0123abcd").write_text("")
+    # What a killed update leaves, made by the user whose installation it is.
+    left = [root / ".incoming-ab12" / "deep", root / "releases" / ".making-x" / "deep"]
+    assert installing.run(["mkdir", "-p", *left]).code == 0
+    assert installing.run(["ln", "-s", "releases/x", root / ".tmp-current"]).code == 0
+    assert installing.run(["touch", root / ".tmp-receipt.json-0123abcd"]).code == 0
     for _ in range(2):
         done = remove(prefix, first)
         assert done.code == 0, done
