@@ -4,7 +4,7 @@ import functools
 import os
 import pathlib
 
-from installer import release as release_kit
+from installer import layout as layout_kit
 from installer.checkup import releases
 from installer.checkup import seen as seen_kit
 from runtime_kit import mends
@@ -91,9 +91,9 @@ def command(seen: seen_kit.Seen) -> Found:
         )
     except OSError:
         return (
-            findings.needs_operator(
+            findings.warning(
                 "command",
-                f"{link} is another program's: it is no link of ours.",
+                f"{link} is another program's, so ours is {seen.layout.command} alone.",
                 command=f"ls -l {link}",
                 facts=facts,
             ),
@@ -113,10 +113,12 @@ def command(seen: seen_kit.Seen) -> Found:
 
 def _is_the_others(seen: seen_kit.Seen, target: pathlib.PurePath) -> bool:
     """Where both roles are here the Platform's command is the one in the path; it can do all."""
-    others = {
-        seen.layout.prefix / role / "current" / "bin" / "enlist" for role in release_kit.ROLES
+    prefixes = (seen.layout.prefix, layout_kit.DEFAULT_PREFIX)
+    return target in {
+        prefix / role / "current" / "bin" / "enlist"
+        for prefix in prefixes
+        for role in layout_kit.Role
     }
-    return target in others
 
 
 def mends_of(seen: seen_kit.Seen) -> list[mends.Mend]:

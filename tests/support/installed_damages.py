@@ -270,7 +270,7 @@ DAMAGES: dict[str, Damage] = {
             lambda tree: tree.here.link.unlink(),
             lambda tree: tree.here.link.write_text("#!/bin/sh\n"),
         ),
-        told={"command": NEEDS},
+        told={"command": WARNS},
         name="command",
         says="another program's",
         command="ls -l /usr/local/bin/enlist",
