@@ -87,7 +87,7 @@ def _holds_other_things(path: pathlib.Path) -> bool:
     )
 
 
-def ensure(path: pathlib.Path, *, bundles_are_shared: bool) -> pathlib.Path:
+def ensure(path: pathlib.Path, *, bundles_are_shared: bool = False) -> pathlib.Path:
     """Makes the directory and its folders; gives run/. Raises `CannotStart`."""
     try:
         private_files.ensure_private_folder(path)
