@@ -1,5 +1,7 @@
 """Both roles on one machine, the worker in places of its own; a Platform updated, well and badly.
 
+Most installations, the update and a removal are killed on their way first, and run again.
+
 00 a Platform in the default places, a worker below another prefix with another data directory
 01 the worker joins, and its Agent runs from there; the command is the Platform's
 02 the Platform is updated: its node, its tokens and its key are those from before
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
+from installer import changeover, install, switch, uninstall
 from tests.support import bundles
 from tests.support.machines import installing, machine, tree
 
@@ -24,6 +27,7 @@ CRASHING = {"platform_server/app/__init__.py": b'"""Broken on purpose."""\n\nrai
 PREFIX, DATA = "/usr/local/enlist", "/mnt/data/worker"
 PLACES = ("--prefix", PREFIX, "--data-dir", DATA)
 ROLL_BACK_SECONDS = 60.0
+KILLED = 137
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,14 @@ def released(
     return f"{installing.RELEASES}/{target.name}"
 
 
+def killed(on: machine.Machine, *command: str, at: str) -> None:
+    """Runs the installer up to a point at which it kills itself, as kill -9 does."""
+    done = on.attempt(
+        *command, environment={"ENLIST_CRASH_AT": at}, seconds=installing.INSTALL_SECONDS
+    )
+    assert done.code == KILLED, done
+
+
 def nodes(on: machine.Machine) -> list[tuple[str, str]]:
     listed = on.document("enlist", "nodes", "list", "-o", "json")["nodes"]
     assert isinstance(listed, list)
@@ -67,7 +79,9 @@ def test_00_both_are_installed(
 ) -> None:
     now = releases.ensure("now")
     assert not any(path.startswith("/opt/enlist") for path in before)
+    killed(both, *installing.install_command("platform", release=now), at=install.UNITS_MADE)
     installing.install(both, "platform", release=now)
+    killed(both, *installing.install_command("worker", *PLACES, release=now), at=install.IN_USE)
     installing.install(both, "worker", *PLACES, release=now)
     unit = both.read("/etc/systemd/system/enlist-agent.service")
     assert f"ExecStart={PREFIX}/worker/current/bin/enlist agent --data-dir {DATA}" in unit
@@ -86,7 +100,10 @@ def test_01_the_worker_joins_from_its_places(both: machine.Machine) -> None:
 
 def test_02_the_platform_is_updated(both: machine.Machine, releases: installing.Releases) -> None:
     shown = both.document("enlist", "platform", "show", "-o", "json")
-    installing.install(both, "platform", release=released(releases, NEXT))
+    update = installing.install_command("platform", release=released(releases, NEXT))
+    for point in (switch.SWITCHED, changeover.RESTARTED):
+        killed(both, *update, at=point)
+    both.run(*update, seconds=installing.INSTALL_SECONDS)
     assert both.run("enlist", "--version").strip() == f"enlist {NEXT}"
     after = both.document("enlist", "platform", "show", "-o", "json")
     assert [after[name] for name in ("platform_id", "pins", "gateway_pins")] == [
@@ -123,5 +140,7 @@ def test_05_the_platform_goes_and_nothing_is_left(
     both: machine.Machine, before: dict[str, tree.Entry]
 ) -> None:
     script = "/opt/enlist/platform/current/install.sh"
-    both.run("sh", script, "--role", "platform", "--uninstall", "--yes")
+    removal = ("sh", script, "--role", "platform", "--uninstall", "--yes")
+    killed(both, *removal, at=uninstall.STOPPED)
+    both.run(*removal)
     assert tree.notable(before, both.written()) == {}
