@@ -103,5 +103,7 @@ def platform(
         booted.boot()
         installing.install(booted, "platform")
         installed = installing.Platform(booted)
+        # What waits for a heartbeat waits for seconds, not for half a minute.
+        installed.configure("[gateway]\nheartbeat_seconds = 3\n")
         installed.wait_serving()
         yield installed

@@ -137,6 +137,13 @@ class Platform:
         """Runs `enlist` as root; it must succeed."""
         return self.machine.run("enlist", *arguments, **how)
 
+    def configure(self, settings: str) -> None:
+        """Writes its config.toml and restarts it."""
+        path = "/var/lib/enlist/platform/config.toml"
+        self.machine.write(path, settings, mode=0o600)
+        self.machine.run("chown", "enlist-platform:", path)
+        self.machine.run("systemctl", "restart", "enlist-platform.service")
+
     def wait_serving(self, *, seconds: float = 60) -> None:
         """Waits until API, listener and bundle server answer."""
         self.machine.until("enlist", "nodes", "list", seconds=seconds)

@@ -170,6 +170,12 @@ class Machine:
         if plugged:
             self.plug()
 
+    @property
+    def process_id(self) -> int:
+        """The process that holds the machine, as the host counts."""
+        assert self._process is not None
+        return self._process.pid
+
     def boot(self, *options: str, plugged: bool = True) -> str:
         """Starts it and waits until systemd has done all there was to do; returns its verdict."""
         self.start(*options, plugged=plugged)
