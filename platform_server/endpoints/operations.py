@@ -217,6 +217,7 @@ class Operations:
                 answer=models.UpdateAnswer,
                 status=201,
                 other_statuses={200: "There is nothing to do."},
+                word_may_be_an_id=True,
                 **asked,
             ),
             routes.Route(

@@ -92,19 +92,17 @@ class Router:
 
     def find(self, method: str, path: str) -> Match:
         """The route for it; raises `NotFound` or `MethodNotAllowed`."""
-        literal = self._literal.get(path, {})
-        if method in literal:
-            return Match(route=literal[method], path={})
-        try:  # a word of ours may stand where an id may: a node may be called `update`
+        methods = self._literal.get(path)
+        parameters: dict[str, str] = {}
+        if methods is None:
             methods, parameters = self._find_template(path)
-        except NotFound:
-            if not literal:
-                raise
-            methods, parameters = {}, {}
+        elif method not in methods and any(one.word_may_be_an_id for one in methods.values()):
+            others, parameters = self._find_template(path)
+            methods = others if method in others else methods
         try:
             route = methods[method]
         except KeyError:
-            raise MethodNotAllowed(tuple(sorted({*literal, *methods}))) from None
+            raise MethodNotAllowed(tuple(sorted(methods))) from None
         return Match(route=route, path=parameters)
 
     def _find_template(self, path: str) -> tuple[dict[str, routes.Route], dict[str, str]]:

@@ -81,7 +81,8 @@ class Route:
     `cursor` are the kinds of a list's sort key.
     `problems` are the codes it may refuse with beside those every route may. With `raw_body` the
     handler gets the bounded bytes and reads them with `parsing.read_body` itself (the enroll door
-    must write a misshapen request into its audit).
+    must write a misshapen request into its audit). `word_may_be_an_id`: something may be called as
+    the last word of the path; its other methods are then those of the path with the id.
     """
 
     method: str
@@ -101,6 +102,7 @@ class Route:
     problems: tuple[str, ...] = ()
     stream: bool = False
     raw_body: bool = False
+    word_may_be_an_id: bool = False
     media_type: str = "application/json"
 
     def __post_init__(self) -> None:
