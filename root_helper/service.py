@@ -61,6 +61,7 @@ class Service:
         self._peers = peers
         self._limits = limits
         self._changing = asyncio.Lock()
+        self._finishing = asyncio.Event()  # what was cut off is being looked at
         self._mesh_turn = asyncio.Lock()
         self._trust_turn = asyncio.Lock()
         self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
@@ -82,7 +83,7 @@ class Service:
         listener.setblocking(False)  # noqa: FBT003 - the library's own signature
         async with asyncio.TaskGroup() as group:
             work: set[asyncio.Task[None]] = {group.create_task(self._finish(), name="finish")}
-            await asyncio.sleep(0)  # what was cut off is being finished from here on
+            await self._finishing.wait()
             while not self._is_outdated():
                 accepted = await self._accept(listener)
                 work = {task for task in work if not task.done()}
@@ -110,6 +111,7 @@ class Service:
     async def _finish(self) -> None:
         try:
             async with self._changing:
+                self._finishing.set()
                 outcome = await asyncio.to_thread(self._change.finish)
         except places_kit.Damaged as error:
             LOGGER.error("No orders are taken: %s", error)  # noqa: TRY400 - a file, no fault of ours
