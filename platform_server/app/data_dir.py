@@ -87,21 +87,28 @@ def _holds_other_things(path: pathlib.Path) -> bool:
     )
 
 
-def ensure(path: pathlib.Path, *, bundles_are_shared: bool = False) -> pathlib.Path:
-    """Makes the directory and its folders; gives run/. Raises `CannotStart`."""
+def ensure(path: pathlib.Path) -> pathlib.Path:
+    """Makes the directory and its run/ folder; gives the latter. Raises `CannotStart`."""
     try:
         private_files.ensure_private_folder(path)
         private_files.ensure_private_folder(path / RUN)
         private_files.ensure_private_folder(path / RUN / "listener")
+    except OSError as fault:
+        raise _unusable(path, reason=str(fault)) from None
+    return path / RUN
+
+
+def ensure_bundles(path: pathlib.Path, *, shared: bool) -> None:
+    """Makes the folder of bundles, for a bundle server's account too if `shared`; `CannotStart`."""
+    try:
         for folder in (path / BUNDLES, path / BUNDLES / "sha256"):
-            if bundles_are_shared:
+            if shared:
                 folder.mkdir(exist_ok=True)
                 folder.chmod(_SHARED_FOLDER)
             else:
                 private_files.ensure_private_folder(folder)
     except OSError as fault:
         raise _unusable(path, reason=str(fault)) from None
-    return path / RUN
 
 
 def lock(run: pathlib.Path) -> int:

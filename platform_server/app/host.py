@@ -45,7 +45,8 @@ def serve(request: Request) -> int:
     data_dir.require_ours(request.data_dir)
     loaded = _load(request)
     logs.configure(level=loaded.settings.log.level, form=loaded.settings.log.format, process="host")
-    run = data_dir.ensure(request.data_dir, bundles_are_shared=loaded.settings.bundles.unit)
+    run = data_dir.ensure(request.data_dir)
+    data_dir.ensure_bundles(request.data_dir, shared=loaded.settings.bundles.unit)
     given, manager = passed.of_this_process()
     lock = data_dir.lock(run)
     try:

@@ -247,7 +247,7 @@ def _may_stay(path: pathlib.Path) -> bool:
     if name in ("enlist.db", "enlist.db-wal", "enlist.db-shm"):
         return True  # the store is judged by what is in it
     return (
-        name in ("lost+found", "enlist.db.lock")
+        name in ("lost+found", "enlist.db.lock", "bundles")  # bundles are in no backup
         or name.startswith(".tmp-")
         or (name.startswith("config") and name.endswith(".toml"))
     )
