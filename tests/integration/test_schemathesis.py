@@ -24,6 +24,8 @@ _PERMISSIONS = (
     "tokens.manage",
     "platform.manage",
     "backup.manage",
+    "operations.view",
+    "operations.manage",
 )
 SEED = 1
 """The default tier tries the same each time; the long one something new, and prints its seed."""
