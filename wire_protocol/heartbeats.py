@@ -9,6 +9,7 @@ import datetime
 from wire_protocol import ids, strict_json, times
 
 MAX_BYTES = 16_384
+LONGEST_UPTIME_SECONDS = 100 * 366 * 86_400  # more is no uptime, and no span a calendar holds
 PATH = "/heartbeat"
 
 
@@ -89,7 +90,7 @@ def parse(raw: bytes) -> Heartbeat:
         return Heartbeat(
             version=fields.text("version", most=64),
             now=fields.moment("now"),
-            uptime_seconds=fields.integer("uptime_seconds"),
+            uptime_seconds=fields.integer("uptime_seconds", most=LONGEST_UPTIME_SECONDS),
             load_milli=_three(fields),
             capacity=Capacity(
                 cpu_count=capacity.integer("cpu_count"),

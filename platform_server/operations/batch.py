@@ -51,8 +51,16 @@ class Batch:
         await self._store.transact(work)
 
     async def fail(self, held: holding.Held, failure: holding.Failure) -> None:
-        """Never called: nothing here can be tried in vain."""
-        raise NotImplementedError(f"{held.operation.operation_id}: {failure.reason}")
+        """Fails without its parts: they go on by themselves, and each says how it went."""
+        if states.find_after(held.operation.state, states.Event.FAIL) is None:
+            return
+        now = self._clock.now()
+        move = holding.Move(event=states.Event.FAIL, failure=failure)
+        await self._store.transact(
+            lambda tx: holding.move(
+                tx, held=held, move=move, environment=self._environment, now=now
+            )
+        )
 
 
 async def _next(tx: contract.Tx, *, operation: records.Operation) -> holding.Move | None:

@@ -22,6 +22,7 @@ from platform_server.operations import holding, kinds, plan, records, shelf, sta
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
+from wire_protocol import heartbeats as heartbeat_form
 from wire_protocol import ids, orders, updates
 
 UPDATE: Final = "update-node"
@@ -321,7 +322,8 @@ async def find_runs(tx: contract.Tx, *, node_id: ids.NodeId) -> plan.Runs | None
     heard = (await heartbeats.find_last(tx, node_ids=[node_id])).get(node_id)
     if heard is None:
         return None
-    uptime = datetime.timedelta(seconds=int(heard.content.get("uptime_seconds", 0)))
+    seconds = int(heard.content.get("uptime_seconds", 0))  # may have been stored by an older engine
+    uptime = datetime.timedelta(seconds=min(seconds, heartbeat_form.LONGEST_UPTIME_SECONDS))
     return plan.Runs(
         heard_at=heard.at,
         started_at=heard.at - uptime,

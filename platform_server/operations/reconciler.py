@@ -14,16 +14,18 @@ import datetime
 import logging
 import random
 import secrets
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Final
 
-from platform_server.operations import holding, kinds, records
+from platform_server.operations import holding, kinds, records, states
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points, retry
 from wire_protocol import problems
 
 _LOG = logging.getLogger(__name__)
+_Work = Callable[[holding.Held], Awaitable[None]]
+_FAULT: Final = "A fault of ours; the Platform's log says more."
 CHANNEL: Final = "operations"
 _CHANGED: Final = "changed"  # which one says nothing: what its end woke is looked at as well
 IDLE_SECONDS: Final = 5.0  # with nothing open
@@ -144,13 +146,12 @@ class Reconciler:
         kind = self._kinds[operation.kind]
         try:
             while True:
-                found = await self._store.read(
-                    lambda tx: self._found(tx, kind=kind, operation_id=operation_id)
-                )
+                found = await self._found(operation, kind=kind)
                 if isinstance(found, kinds.Wait):
                     self._not_before[operation_id] = self._clock.monotonic() + found.seconds
                     return
-                if not await self._advance(operation_id, kind=kind):
+                work = _do_in_vain if found is None else kind.advance
+                if not await self._advance(operation_id, kind=kind, work=work):
                     return
         except contract.StoreError as fault:
             _LOG.warning("An operation waits", extra=_about(operation, reason=str(fault)))
@@ -158,18 +159,30 @@ class Reconciler:
             _LOG.warning("An operation was taken over", extra=_about(operation, reason=str(fault)))
         except Exception:  # noqa: BLE001 - one operation's fault is not to end all others
             _LOG.exception("An operation met a fault of ours", extra=_about(operation))
+            self._not_before[operation_id] = self._clock.monotonic() + RENEW_SECONDS
         finally:
             if len(self._at_work) >= MOST_AT_ONCE:
                 self._look_now.set()  # others waited for this place
             self._at_work.pop(operation_id, None)
 
-    async def _found(self, tx: contract.Tx, *, kind: kinds.Kind, operation_id: str) -> kinds.Found:
-        operation = await records.find(tx, operation_id=operation_id)
-        if operation is None or not operation.is_open:
-            return kinds.Wait(seconds=kinds.ONCE_WOKEN)
-        return await kind.look(tx, operation=operation, now=self._clock.now())
+    async def _found(self, operation: records.Operation, *, kind: kinds.Kind) -> kinds.Found | None:
+        """What there is to do now; None where a fault of ours hides it."""
 
-    async def _advance(self, operation_id: str, *, kind: kinds.Kind) -> bool:
+        async def look(tx: contract.Tx) -> kinds.Found:
+            present = await records.find(tx, operation_id=operation.operation_id)
+            if present is None or not present.is_open:
+                return kinds.Wait(seconds=kinds.ONCE_WOKEN)
+            return await kind.look(tx, operation=present, now=self._clock.now())
+
+        try:
+            return await self._store.read(look)
+        except contract.StoreError:
+            raise
+        except Exception:  # noqa: BLE001 - tried again and bounded as a fault of the work is
+            _LOG.exception("An operation met a fault of ours", extra=_about(operation))
+            return None
+
+    async def _advance(self, operation_id: str, *, kind: kinds.Kind, work: _Work) -> bool:
         """Takes it, does one thing, lets it go; says whether there may be more to do at once."""
         now = self._clock.now()
         held = await self._store.transact(
@@ -182,7 +195,7 @@ class Reconciler:
         wait: float | None = None
         try:
             async with self._renewing(held):
-                await kind.advance(held)
+                await work(held)
         except kinds.TryLater as fault:
             wait = await self._again(held, kind=kind, reason=str(fault))
         except kinds.Stop as fault:
@@ -191,9 +204,7 @@ class Reconciler:
             raise
         except Exception:  # noqa: BLE001 - tried again and bounded as any other failure
             _LOG.exception("An operation met a fault of ours", extra=_about(held.operation))
-            wait = await self._again(
-                held, kind=kind, reason="A fault of ours; the Platform's log says more."
-            )
+            wait = await self._again(held, kind=kind, reason=_FAULT)
         crash_points.reach(ADVANCED)
         await self._let_go(held, wait=wait)
         crash_points.reach(RELEASED)
@@ -203,14 +214,18 @@ class Reconciler:
         return wait is None
 
     async def _again(self, held: holding.Held, *, kind: kinds.Kind, reason: str) -> float | None:
-        """How long to wait after one more failure in a row; None where that was the last."""
+        """How long to wait after one more failure in a row; None where that was the last.
+
+        What is being undone cannot fail any more: it is tried for ever, at the longest pace.
+        """
         operation, waits = held.operation, list(self._tries.waits(chance=self._chance))
-        if operation.tries >= len(waits):
+        may_fail = states.find_after(operation.state, states.Event.FAIL) is not None
+        if operation.tries >= len(waits) and may_fail:
             sentence = f"{reason} Tried {operation.tries + 1} times."
             failure = holding.Failure(reason=sentence, kind=problems.Kind.TRANSIENT)
             await kind.fail(held, failure)
             return None
-        wait = waits[operation.tries]
+        wait = waits[min(operation.tries, len(waits) - 1)]
         _LOG.warning(
             "An operation is tried again",
             extra=_about(operation, reason=reason, next_try_seconds=round(wait, 1)),
@@ -258,6 +273,10 @@ class Reconciler:
         finally:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
+
+
+async def _do_in_vain(_held: holding.Held) -> None:
+    raise kinds.TryLater(_FAULT)
 
 
 def _about(operation: records.Operation, **more: object) -> dict[str, object]:

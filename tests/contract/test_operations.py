@@ -6,7 +6,7 @@ import pytest
 
 from platform_server.dispatch import states as order_states
 from platform_server.nodes import states as node_states
-from platform_server.operations import records, requests
+from platform_server.operations import batch, kinds, node_release, records, requests
 from platform_server.store import contract
 from tests.support import operating
 from wire_protocol import orders, updates
@@ -212,6 +212,38 @@ async def test_an_archive_that_is_served_nowhere_is_tried_again_a_few_times_only
     assert found.reason.endswith("Tried 3 times.")
     assert found.error_class == "transient"
     assert await web.scheduling() == "active"
+
+
+async def test_a_node_that_claims_an_impossible_uptime_keeps_no_other_from_its_update(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine, (liar, web) = await operating.place(store, folder=tmp_path, node_ids=("web-1", "web-2"))
+    liar.claims_uptime = 2**53
+    await liar.beats()
+    made = await engine.update()
+    assert [part.subject for part in made.parts] == ["web-1", "web-2"]
+    await engine.carry_on()
+    assert await liar.scheduling() == "maintenance"
+    assert await web.scheduling() == "active"
+
+
+@pytest.mark.parametrize("kind", [node_release.UPDATE, batch.UPDATE_NODES])
+async def test_a_fault_of_ours_in_looking_is_tried_a_few_times_only(
+    store: contract.Store, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    engine, _ = await operating.place(store, folder=tmp_path)
+    made = await engine.update("web-1")
+
+    async def look(*_: object, **__: object) -> kinds.Found:
+        raise OverflowError("date value out of range")
+
+    monkeypatch.setattr(engine.reconciler._kinds[kind], "look", look)
+    await engine.carry_on(rounds=12)
+    assert made.whole is not None
+    found = await engine.stands(made.parts[0] if kind == node_release.UPDATE else made.whole)
+    assert found.state == "failed"
+    assert found.reason is not None
+    assert "Tried 3 times." in found.reason
 
 
 async def test_an_operation_on_a_removed_node_ends(

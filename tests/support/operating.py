@@ -159,6 +159,7 @@ class Node:
         self.node_id = ids.parse_node_id(node_id)
         self.release = OLD_RELEASE
         self.started_at = platform.clock.now()
+        self.claims_uptime: int | None = None
 
     async def beats(self) -> None:
         """A heartbeat is heard, and its session is open."""
@@ -167,7 +168,9 @@ class Node:
             "version": updates.version_of_release(self.release),
             "release": self.release,
             "architecture": "x86_64",
-            "uptime_seconds": int((now - self.started_at).total_seconds()),
+            "uptime_seconds": self.claims_uptime
+            if self.claims_uptime is not None
+            else int((now - self.started_at).total_seconds()),
             "now": times.to_rfc3339(now),
         }
         micros = clock_kit.to_micros(now)

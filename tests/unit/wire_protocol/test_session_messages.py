@@ -1,5 +1,6 @@
 """What the two ends of a session say: whole over the wire, refused out of shape."""
 
+import dataclasses
 import datetime
 import json
 from collections.abc import Callable
@@ -63,6 +64,12 @@ def test_every_message_is_the_same_after_crossing_the_wire() -> None:
     assert session.parse_confirm(session.Confirm(generation=4).to_bytes()).generation == 4
     assert session.parse_pulse(PULSE.to_bytes()) == PULSE
     assert heartbeats.parse(BEAT.to_bytes()) == BEAT
+
+
+def test_an_uptime_longer_than_any_calendar_is_no_heartbeat() -> None:
+    claimed = dataclasses.replace(BEAT, uptime_seconds=heartbeats.LONGEST_UPTIME_SECONDS + 1)
+    with pytest.raises(strict_json.Malformed, match="uptime_seconds"):
+        heartbeats.parse(claimed.to_bytes())
 
 
 @pytest.mark.parametrize("read", READERS)
