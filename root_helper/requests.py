@@ -16,7 +16,7 @@ from wire_protocol import helper_protocol as helper
 from wire_protocol import strict_json
 
 READ_SECONDS = 5.0
-_MOST_DESCRIPTORS = 4  # one is wanted; more are closed and refused
+_ROOM_FOR_DESCRIPTORS = 2  # one is wanted; of more the kernel hands over no third
 _PEER = struct.Struct("3i")
 
 
@@ -34,17 +34,14 @@ class Request:
             os.close(self.descriptor)
 
 
-def require_peer(connection: socket.socket, *, allowed: frozenset[int]) -> None:
-    """That the other end is one of these accounts; raises `Refused`.
+def peer_of(connection: socket.socket) -> int:
+    """The account at the other end.
 
     What the kernel says is the account that connected, whatever holds the socket now.
     """
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
     _, uid, _ = _PEER.unpack(raw)
-    if uid not in allowed:
-        raise refusals.Refused(
-            refusals.Code.NOT_PERMITTED, f"The root helper serves the Agent, and not uid {uid}."
-        )
+    return int(uid)
 
 
 def read(connection: socket.socket, *, seconds: float = READ_SECONDS) -> Request:
@@ -59,18 +56,20 @@ def read(connection: socket.socket, *, seconds: float = READ_SECONDS) -> Request
                 raise refusals.Refused(refusals.Code.MALFORMED, "The request did not come in time.")
             connection.settimeout(left)
             try:
-                piece, came = _receive(connection, most=helper.MAX_LINE_BYTES + 1 - len(line))
+                came = _receive(connection, most=helper.MAX_LINE_BYTES + 1 - len(line))
             except TimeoutError:
                 continue
-            for one in came:
+            for one in came.descriptors:
                 received.callback(os.close, one)
-            descriptors += came
-            line += piece
-            if not piece or len(line) > helper.MAX_LINE_BYTES:
-                what = "too long" if piece else "cut short"
+            descriptors += came.descriptors
+            # At once, and not at the line's end: whoever sends a byte at a time sends files with
+            # each, and what one asker holds open is what another cannot open.
+            if len(descriptors) > 1 or came.is_cut:
+                raise refusals.Refused(refusals.Code.MALFORMED, "One file is passed at most.")
+            line += came.piece
+            if not came.piece or len(line) > helper.MAX_LINE_BYTES:
+                what = "too long" if came.piece else "cut short"
                 raise refusals.Refused(refusals.Code.MALFORMED, f"The request is {what}.")
-        if len(descriptors) > 1:
-            raise refusals.Refused(refusals.Code.MALFORMED, "One file is passed at most.")
         try:
             verb, fields = helper.parse_verb(bytes(line))
         except strict_json.Malformed as error:
@@ -79,12 +78,19 @@ def read(connection: socket.socket, *, seconds: float = READ_SECONDS) -> Request
         return Request(verb=verb, fields=fields, descriptor=next(iter(descriptors), None))
 
 
-def _receive(connection: socket.socket, *, most: int) -> tuple[bytes, list[int]]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Came:
+    piece: bytes
+    descriptors: tuple[int, ...]
+    is_cut: bool  # more came beside it than there was room for, or than can be open at once
+
+
+def _receive(connection: socket.socket, *, most: int) -> _Came:
     """As `socket.recv_fds`, with descriptors that no child inherits from the first moment on."""
     numbers = array.array("i")
-    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * numbers.itemsize)
-    piece, beside, _, _ = connection.recvmsg(most, room, socket.MSG_CMSG_CLOEXEC)
+    room = socket.CMSG_SPACE(_ROOM_FOR_DESCRIPTORS * numbers.itemsize)
+    piece, beside, flags, _ = connection.recvmsg(most, room, socket.MSG_CMSG_CLOEXEC)
     for level, kind, data in beside:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
-    return piece, list(numbers)
+    return _Came(piece, tuple(numbers), bool(flags & socket.MSG_CTRUNC))

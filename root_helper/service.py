@@ -12,10 +12,20 @@ import dataclasses
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 
 from installer import switch
-from root_helper import archives, changing, last_order, refusals, requests, trusted, verdict
+from root_helper import (
+    archives,
+    changing,
+    connections,
+    last_order,
+    refusals,
+    requests,
+    trusted,
+    verdict,
+)
 from root_helper import mesh as mesh_kit
 from root_helper import places as places_kit
 from runtime_kit import clock as clock_kit
@@ -23,11 +33,11 @@ from runtime_kit import crash_points
 from wire_protocol import helper_protocol as helper
 from wire_protocol import helper_state, statements, strict_json
 
+Done = TypeVar("Done")
 LOGGER = logging.getLogger(__name__)
 IDLE_SECONDS = 30.0
 CLOSE_SECONDS = 10.0
 TURN_SECONDS = 3.0
-MOST_AT_ONCE = 8
 _SEND_SECONDS = 5.0
 
 
@@ -58,13 +68,12 @@ class Service:
         self._change = change
         self._mesh = mesh
         self._clock = clock
-        self._peers = peers
         self._limits = limits
         self._changing = asyncio.Lock()
         self._finishing = asyncio.Event()  # what was cut off is being looked at
         self._mesh_turn = asyncio.Lock()
         self._trust_turn = asyncio.Lock()
-        self._at_once = asyncio.Semaphore(MOST_AT_ONCE)
+        self._connections = connections.Connections(peers=peers, clock=clock)
 
     async def run(self, listener: socket.socket) -> None:
         """Serves until there has been nothing to do for a while.
@@ -85,13 +94,15 @@ class Service:
             work: set[asyncio.Task[None]] = {group.create_task(self._finish(), name="finish")}
             await self._finishing.wait()
             while not self._is_outdated():
-                accepted = await self._accept(listener)
+                accepted = await self._connections.accept(
+                    listener, seconds=self._limits.idle_seconds
+                )
                 work = {task for task in work if not task.done()}
-                if accepted is not None:
-                    await self._at_once.acquire()
-                    work.add(group.create_task(self._serve(accepted), name="request"))
-                elif not work:
-                    return
+                if accepted is None:
+                    if not work:
+                        return
+                elif (uid := self._connections.let_in(accepted)) is not None:
+                    work.add(group.create_task(self._serve(accepted, uid=uid), name="request"))
 
     def _is_outdated(self) -> bool:
         """Whether another release runs by now: its own helper then takes the next request."""
@@ -100,19 +111,11 @@ class Service:
         layout = self._places.layout
         return changing.running_release(layout) != layout.current.resolve()
 
-    async def _accept(self, listener: socket.socket) -> socket.socket | None:
-        try:
-            async with asyncio.timeout(self._limits.idle_seconds):
-                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
-        except TimeoutError:
-            return None
-        return connection
-
     async def _finish(self) -> None:
         try:
             async with self._changing:
                 self._finishing.set()
-                outcome = await asyncio.to_thread(self._change.finish)
+                outcome = await _whole(self._change.finish)
         except places_kit.Damaged as error:
             LOGGER.error("No orders are taken: %s", error)  # noqa: TRY400 - a file, no fault of ours
             return
@@ -124,18 +127,17 @@ class Service:
                 outcome.reason,
             )
 
-    async def _serve(self, connection: socket.socket) -> None:
+    async def _serve(self, connection: socket.socket, *, uid: int) -> None:
         try:
             with connection:
                 await self._answer(connection)
         except (OSError, TimeoutError) as error:
             LOGGER.info("A request broke off: %s", error)
         finally:
-            self._at_once.release()
+            self._connections.ended(uid)
 
     async def _answer(self, connection: socket.socket) -> None:
         try:
-            requests.require_peer(connection, allowed=self._peers)
             request = await asyncio.to_thread(
                 requests.read, connection, seconds=self._limits.read_seconds
             )
@@ -209,7 +211,7 @@ class Service:
                 crash_points.reach(changing.STAGED)
                 await _send(connection, helper.write_staged(to))
                 await self._closed(connection)
-                outcome = await asyncio.to_thread(self._change.carry_out, taken, to=to)
+                outcome = await _whole(lambda: self._change.carry_out(taken, to=to))
         LOGGER.info(
             "Order %s: %s, %s runs. %s", taken.number, outcome.end, outcome.release, outcome.reason
         )
@@ -267,6 +269,19 @@ class Service:
                 await asyncio.get_running_loop().sock_recv(connection, 1)
         except (OSError, TimeoutError):
             return
+
+
+async def _whole(work: Callable[[], Done]) -> Done:
+    """Blocking work in a thread, awaited to its end even where all else here ends meanwhile.
+
+    A change of release is never left by the fault of another request.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
 
 
 def _first(several: BaseExceptionGroup[changing.CutOff]) -> changing.CutOff:

@@ -230,8 +230,9 @@ def asked(machine: Machine, line: bytes, *files: int) -> Iterator[bytes]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(SECONDS)
         connection.connect(str(machine.socket))
-        sent = socket.send_fds(connection, [line], list(files)) if files else 0
-        connection.sendall(line[sent:])
+        with contextlib.suppress(BrokenPipeError):  # refused before it was read: the answer says so
+            sent = socket.send_fds(connection, [line], list(files)) if files else 0
+            connection.sendall(line[sent:])
         said = b""
         while not said.endswith(b"\n"):
             piece = connection.recv(65_536)
