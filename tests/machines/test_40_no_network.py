@@ -6,7 +6,6 @@
 03 a permanent refusal stops the Agent with its exit code, and systemd leaves it stopped
 """
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -46,7 +45,7 @@ def test_01_booted_without_a_network_the_agent_waits(worker: machine.Machine, se
     worker.start(plugged=False)
     worker.until("systemctl", "is-active", "enlist-agent.service", seconds=90)
     before = installing.agent_pid(worker)
-    time.sleep(seconds)  # without a network for that long: what the suite is about
+    worker.let_run(seconds)
     assert installing.agent_pid(worker) == before
 
 

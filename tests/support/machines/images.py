@@ -30,7 +30,6 @@ PACKAGES = (
 # For a machine that runs a kernel of its own, under emulation.
 KERNEL_PACKAGES = ("initramfs-tools", "linux-image-cloud-amd64")
 BUILD_SECONDS = 900
-FALLBACK_MIRROR = "http://deb.debian.org/debian"
 
 SETTINGS = {
     # Set by the test's own file for systemd-networkd.
@@ -85,7 +84,7 @@ def ensure_image(release: str, *, kernel: bool = False) -> pathlib.Path:
 
 
 def mirrors(release: str) -> list[str]:
-    """Where this machine itself takes Debian's packages from, the archive proper first."""
+    """Where this machine itself takes Debian's packages from; empty: mmdebstrap's own choice."""
     asked = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(LABEL)", "Created-By: Packages"],
         capture_output=True, text=True, check=False, timeout=60,
@@ -93,7 +92,9 @@ def mirrors(release: str) -> list[str]:
     known = {line.split(" ", 1)[0] for line in asked.stdout.splitlines() if "Debian" in line}
     archive = sorted(uri for uri in known if uri.rstrip("/").endswith("/debian"))
     security = sorted(uri for uri in known if "debian-security" in uri)
-    lines = [f"deb {(archive or [FALLBACK_MIRROR])[0]} {release} main"]
+    if not archive:
+        return []
+    lines = [f"deb {archive[0]} {release} main"]
     return lines + [f"deb {uri} {release}-security main" for uri in security[:1]]
 
 

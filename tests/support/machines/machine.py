@@ -195,6 +195,11 @@ class Machine:
                 raise TimeoutError(f"{self.name} was {verdict or done.err} after {seconds} s.")
             time.sleep(PACE_SECONDS)
 
+    def let_run(self, seconds: float, *, since: float | None = None) -> None:
+        """Leaves it alone for that long, where the time itself is what a test is about."""
+        began = time.monotonic() if since is None else since
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
+
     def cut_power(self) -> None:
         """Ends all of it at once, as by a pulled plug; the disk stays. Repeatable."""
         for group in self.site.control_groups(self.name):
