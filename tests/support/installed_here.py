@@ -1,8 +1,9 @@
 """An installed worker in a mount namespace of its own: real paths, a real account, nothing left.
 
-`/opt`, `/var/lib` and the account files are a test's own inside, and the network is the test's; the
-release is the checkout's, built by the real builder and laid out by the real installer for a Python
-that every account may run. Needs root. Not there: systemd, and so no units.
+`/opt`, `/var/lib`, units, commands and the account files are a test's own inside, and the network
+is the test's; the release is the checkout's, built by the real builder and laid out by the real
+installer for a Python that every account may run. Needs root. Not there: systemd, and so no units
+that run.
 """
 
 import asyncio
@@ -33,6 +34,11 @@ mount --bind "$0/state" /var/lib/enlist
 mount --bind "$0/opt" /opt
 mount --bind "$0/passwd" /etc/passwd
 mount --bind "$0/group" /etc/group
+mount -t tmpfs -o mode=0755 tmpfs /etc/systemd/system
+mount -t tmpfs -o mode=0755 tmpfs "$0/bin"
+mkdir "$0/bin/upper" "$0/bin/work"
+mount -t overlay -o "lowerdir=/usr/local/bin,upperdir=$0/bin/upper,workdir=$0/bin/work" \
+    overlay /usr/local/bin
 exec "$@"
 """
 
@@ -131,6 +137,7 @@ def another(first: Here, folder: pathlib.Path) -> Here:
 
 
 def _rest(folder: pathlib.Path) -> None:
+    (folder / "bin").mkdir(mode=0o755)
     (folder / "state").mkdir(mode=0o755)
     (folder / "state/worker").mkdir(mode=0o700)
     os.chown(folder / "state/worker", UID, UID)
