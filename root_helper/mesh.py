@@ -1,28 +1,22 @@
 """The machine's end of the mesh, made for an Agent that may not make interfaces itself.
 
 A captured Agent may ask for this without anybody's signature, so what can be asked for is narrow:
-one interface under our mark, one address of ours and one peer with one address, both from the
-ranges for private use, and neither from a network that this machine is directly part of. So nobody
-redirects the machine's name server, its neighbours or the public internet by it. Known limit: one
-private address that is reached through a router can be claimed (docs/threats.md).
+one interface under our mark, one address of ours and one peer with one address; which addresses,
+`mesh_rules` judges. What it asked for before is taken back, so that there is never more than that.
 """
 
 import ipaddress
-import json
-from collections.abc import Iterator
-from typing import Any, Final
+import pathlib
+from collections.abc import Iterable
+from typing import Final
 
-from root_helper import refusals, trusted
+from root_helper import mesh_rules, refusals, trusted
 from runtime_kit import clock as clock_kit
 from runtime_kit import secret
 from runtime_kit.wireguard import backends, config, device, keys, programs
 from wire_protocol import helper_state
 
 INTERFACE: Final = "enlist0"
-_RANGES: Final = tuple(
-    ipaddress.ip_network(text)
-    for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
-)
 
 
 def mark(known: trusted.Known) -> str:
@@ -33,12 +27,23 @@ def mark(known: trusted.Known) -> str:
 class Mesh:
     """Makes, looks at and removes the one interface."""
 
-    def __init__(self, run: programs.Runner = programs.run) -> None:
+    def __init__(
+        self,
+        run: programs.Runner = programs.run,
+        *,
+        resolver_files: Iterable[pathlib.Path] = mesh_rules.RESOLVER_FILES,
+    ) -> None:
         self._run = run
+        self._resolver_files = tuple(resolver_files)
 
     async def up(self, asked: helper_state.MeshUp, *, known: trusted.Known) -> None:
         """Brings it to what was asked for; may be repeated, and sessions stay. Raises `Refused`."""
-        await self._require_harmless(asked, own=mark(known))
+        await mesh_rules.require_harmless(
+            (asked.address, asked.platform_address),
+            own=mark(known),
+            run=self._run,
+            resolver_files=self._resolver_files,
+        )
         try:
             private_key = secret.Secret(asked.private_key)
             keys.public_key_of(private_key)
@@ -48,10 +53,12 @@ class Mesh:
                 run=self._run,
             )
             await made.apply([_peer(asked)])
-            await made.route(config.alone(asked.platform_address))
+            wanted = config.alone(asked.platform_address)
+            await self._drop_former_routes(made.name, but=wanted)
+            await made.route(wanted)
         except keys.NoKey as error:
             raise refusals.Refused(refusals.Code.MALFORMED, str(error)) from error
-        except (programs.Fault, OSError) as error:
+        except (programs.Fault, OSError, ValueError, KeyError) as error:
             raise refusals.Refused(refusals.Code.FAILED, str(error)) from error
 
     async def down(self, *, known: trusted.Known) -> None:
@@ -64,7 +71,7 @@ class Mesh:
     async def look(self, *, known: trusted.Known) -> helper_state.MeshState | None:
         """How it stands; None where it is not there. Raises `Refused`."""
         try:
-            for link in _list(await self._run("ip", "-j", "link", "show")):
+            for link in mesh_rules.read_list(await self._run("ip", "-j", "link", "show")):
                 if link.get("ifalias") == mark(known):
                     name = str(link["ifname"])
                     found = config.parse_dump(await self._run("wg", "show", name, "dump"))
@@ -73,37 +80,16 @@ class Mesh:
             raise refusals.Refused(refusals.Code.FAILED, str(error)) from error
         return None
 
-    async def _require_harmless(self, asked: helper_state.MeshUp, *, own: str) -> None:
-        try:
-            shown = await self._run("ip", "-j", "address", "show")
-            networks = list(_networks(shown, but=own))
-        except (programs.Fault, ValueError, KeyError) as error:
-            raise refusals.Refused(
-                refusals.Code.FAILED, f"The machine's networks cannot be told: {error}"
-            ) from error
-        for address in (asked.address, asked.platform_address):
-            if not any(address in one for one in _RANGES):
-                raise refusals.Refused(
-                    refusals.Code.REFUSED,
-                    f"{address} is no address for private use, and the mesh takes no other.",
-                )
-            for network, name in networks:
-                if address in network:
-                    raise refusals.Refused(
-                        refusals.Code.REFUSED, f"{address} is of the network of {name}."
-                    )
-        if asked.address == asked.platform_address:
-            raise refusals.Refused(refusals.Code.REFUSED, "Both ends cannot have one address.")
-
-
-def _networks(addresses: bytes, *, but: str) -> Iterator[tuple[config.Network, str]]:
-    """The networks of all interfaces but our own."""
-    for link in _list(addresses):
-        if link.get("ifalias") == but:
-            continue
-        for one in link.get("addr_info", []):
-            network = ipaddress.ip_network(f"{one['local']}/{one['prefixlen']}", strict=False)
-            yield network, str(link.get("ifname"))
+    async def _drop_former_routes(self, name: str, *, but: config.Network) -> None:
+        """What the interface was asked to take before; one address at a time is led into it."""
+        shown = await self._run("ip", "-j", "route", "show", "table", "all")
+        for route in mesh_rules.read_list(shown):
+            if route.get("dev") != name or route.get("protocol") == "kernel":
+                continue
+            network = ipaddress.ip_network(route["dst"], strict=False)
+            if network != but:
+                family = f"-{network.version}"
+                await self._run("ip", family, "route", "del", str(network), "dev", name)
 
 
 def _wanted(asked: helper_state.MeshUp, *, owner: str, private_key: secret.Secret) -> config.Wanted:
@@ -144,10 +130,3 @@ def _state(found: config.State, *, name: str) -> helper_state.MeshState:
             for peer in found.peers.values()
         ),
     )
-
-
-def _list(raw: bytes) -> list[dict[str, Any]]:
-    content = json.loads(raw or b"[]")
-    if not isinstance(content, list):
-        raise programs.Fault("ip: its JSON is no list.")
-    return [one for one in content if isinstance(one, dict)]

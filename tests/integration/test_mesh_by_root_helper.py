@@ -38,7 +38,7 @@ async def served(folder: pathlib.Path, host: mesh_hosts.Host) -> AsyncIterator[r
     machine = root_helpers.installed(folder, "1.0.0")
     serving = root_helpers.serving(
         machine,
-        mesh=helper_mesh.Mesh(host.runner),
+        mesh=helper_mesh.Mesh(host.runner, resolver_files=[folder / "resolv.conf"]),
         limits_=root_helpers.limits(idle_seconds=60.0),
     )
     with root_helpers.listening(machine) as listener:
@@ -114,6 +114,11 @@ async def test_the_interface_is_made_seen_and_removed_for_an_agent_that_may_not(
         ("127.0.0.2", "10.9.0.1", "private use"),
         ("10.9.0.1", "10.9.0.1", "one address"),
         ("10.9.0.2", "NEIGHBOUR", "of the network of"),
+        ("10.9.0.2", "10.7.0.53", "of the name server"),
+        ("10.7.0.53", "10.9.0.1", "of the name server"),
+        ("10.9.0.2", "10.6.0.1", "of the routers"),
+        ("10.9.0.2", "10.5.1.2", "of the routes"),
+        ("10.5.1.2", "10.9.0.1", "of the routes"),
     ],
 )
 async def test_no_address_of_somebody_elses_is_claimed(
@@ -124,6 +129,10 @@ async def test_no_address_of_somebody_elses_is_claimed(
     reason: str,
 ) -> None:
     _, machine = hosts
+    (tmp_path / "resolv.conf").write_text("search example\nnameserver 10.7.0.53 \n")
+    machine.run("ip", "route", "add", "10.5.0.0/16", "via", machine.hub)
+    machine.run("ip", "route", "add", "default", "via", "10.6.0.1", "dev", "cable0", "onlink")
+    machine.run("ip", "route", "add", "blackhole", "10.0.0.0/8")
     asked = wanted(keys.new_private_key(), address=ipaddress.ip_address(address))
     at = ipaddress.ip_address(machine.hub if other == "NEIGHBOUR" else other)
     async with served(tmp_path, machine) as door:
@@ -132,6 +141,29 @@ async def test_no_address_of_somebody_elses_is_claimed(
         await made.apply([platform(public, at=machine.hub, address=at)])
         with pytest.raises(programs.Fault, match=reason):
             await made.route(config.alone(at))
+    assert machine.interfaces() == []
+
+
+async def test_an_agent_that_asks_again_and_again_leads_one_address_at_a_time_and_no_more(
+    hosts: tuple[mesh_hosts.Host, mesh_hosts.Host], tmp_path: pathlib.Path
+) -> None:
+    _, machine = hosts
+    private = keys.new_private_key()
+    public = keys.public_key_of(keys.new_private_key())
+    async with served(tmp_path, machine) as door:
+        for other in (HUB, NETWORK[2], ipaddress.ip_address("10.9.0.1"), NETWORK[3]):
+            made = by_helper.Device(wanted(private), door=door)
+            await made.apply([platform(public, at=machine.hub, address=other)])
+            await made.route(config.alone(other))
+            assert await made.is_ours()
+            led = [
+                line.split()[0]
+                for family in ("-4", "-6")
+                for line in machine.run("ip", family, "route", "show", "dev", made.name).split("\n")
+                if line and "proto kernel" not in line
+            ]
+            assert led == [str(other)]
+        await made.remove()
     assert machine.interfaces() == []
 
 
