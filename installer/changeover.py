@@ -190,7 +190,7 @@ class Systemd:
         except programs.ProgramFailed:
             return ""
         said = " | ".join(line.strip() for line in done.stdout.splitlines() if line.strip())
-        return f"It said: {said[-500:]}" if said else ""
+        return f"It said: {programs.printable(said[-500:])}" if said else ""
 
     def _show(self, name: str) -> dict[str, str]:
         text = units.systemctl(

@@ -29,8 +29,13 @@ from installer import layout as layout_kit
 from installer import progress as progress_kit
 from installer import receipt as receipt_kit
 from installer import release as release_format
+from runtime_kit import reports
 
 _WENT_BACK = 3
+_NEEDS_ROOT = {
+    layout_kit.Role.WORKER: "updates ordered by the Platform, the mesh, a unit of the system",
+    layout_kit.Role.PLATFORM: "ports below 1024, an account for the edge, units of the system",
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -64,7 +69,7 @@ def _told(error: Exception) -> tuple[str, int]:
             text = f"{error.strerror}{where}. Mend that and run the same command again."
             return text, failures.NeedsOperator.exit_code
         case _:
-            return f"A fault of Enlist's: {type(error).__name__}: {error}", 1
+            return reports.write(error, environment=os.environ).sentence, 1
 
 
 def _install(chosen: argparse.Namespace, progress: progress_kit.Progress) -> int:
@@ -76,6 +81,8 @@ def _install(chosen: argparse.Namespace, progress: progress_kit.Progress) -> int
         release_key=pathlib.Path(chosen.release_key).read_bytes(),
         replace_key=chosen.replace_key,
         older_allowed=chosen.version == source.release.version,
+        version=chosen.version,
+        archive_name=chosen.archive_name,
         packages=tuple(chosen.packages.split()),
     )
     before = receipt_kit.find(layout.receipt)
@@ -84,6 +91,7 @@ def _install(chosen: argparse.Namespace, progress: progress_kit.Progress) -> int
         _say_plan(wish, before=before)
         return 0
     token = _token(chosen, layout)
+    progress.say(f"Version {source.release.version}, made {source.release.made_at}")
     outcome = install.install(wish, progress=progress, waits=waiting.SystemWaits())
     if outcome.end is not changeover.End.CHANGED:
         if before is None:
@@ -93,6 +101,10 @@ def _install(chosen: argparse.Namespace, progress: progress_kit.Progress) -> int
             _WENT_BACK,
         )
     progress.say(f"Installed: {outcome.release} as {layout.role} in {layout.root}")
+    if layout.account is None:
+        starts = "agent" if layout.role is layout_kit.Role.WORKER else "serve"
+        progress.say(f"Nothing starts it at boot. It runs by: {layout.link} {starts}")
+        progress.say(f"Not here, since it needs root: {_NEEDS_ROOT[layout.role]}")
     if not install.has_link(layout):
         progress.say(f"{layout.link} is another's, and left. The command here: {layout.command}")
     _firewall(chosen, layout, progress)
@@ -213,7 +225,7 @@ def _say_plan(wish: install.Wish, *, before: receipt_kit.Receipt | None) -> None
 
 
 def _fail(text: str, code: int) -> int:
-    sys.stderr.write(f"enlist: {text}\n")
+    sys.stderr.write(f"enlist: {programs.printable(text)}\n")
     return code
 
 
@@ -230,6 +242,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--source", default="")
     parser.add_argument("--beside", default="")
     parser.add_argument("--version", default="")
+    parser.add_argument("--archive-name", default="")
     parser.add_argument("--release-key", default="")
     parser.add_argument("--replace-key", action="store_true")
     parser.add_argument("--packages", default="")

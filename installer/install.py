@@ -17,6 +17,7 @@ from installer import (
     accounts,
     changeover,
     failures,
+    ownership,
     programs,
     selinux,
     switch,
@@ -89,14 +90,24 @@ class Wish:
     release_key: bytes  # PEM
     replace_key: bool = False
     older_allowed: bool = False
+    version: str = ""  # the one that was asked for; none: whatever the release says
+    archive_name: str = ""  # as it was fetched or found
     packages: tuple[str, ...] = ()
 
 
 def install(
-    wish: Wish, *, progress: progress_kit.Progress, waits: waiting.Waits
+    wish: Wish,
+    *,
+    progress: progress_kit.Progress,
+    waits: waiting.Waits,
+    top: pathlib.Path = ownership.TOP,
 ) -> changeover.Outcome:
-    """Makes it so. Raises `Failure`; run again, it goes on."""
+    """Makes it so. Raises `Failure`; run again, it goes on.
+
+    From `top` down nobody but root may have a hand in what root installs.
+    """
     layout = wish.layout
+    ownership.require(layout, top=top)
     with one_at_a_time(layout):
         before = receipt_kit.find(layout.receipt)
         check(wish, before=before)
@@ -135,6 +146,7 @@ def check(wish: Wish, *, before: receipt_kit.Receipt | None) -> None:
         raise failures.Conflict(f"This archive is for the role {release.role}, not {layout.role}.")
     if release.arch != os.uname().machine:
         raise failures.Conflict(f"This archive is for {release.arch}, not {os.uname().machine}.")
+    _require_named(wish)
     known = _known_key(layout)
     if known is not None and known.split() != wish.release_key.split() and not wish.replace_key:
         raise failures.NeedsOperator(
@@ -152,6 +164,18 @@ def check(wish: Wish, *, before: receipt_kit.Receipt | None) -> None:
             f"{before.version} is installed and {release.version} is older. "
             f"If that is meant: --version {release.version}"
         )
+
+
+def _require_named(wish: Wish) -> None:
+    """A signature says who made a release, not which one was asked for: the names must agree."""
+    release = wish.source.release
+    if wish.version and wish.version != release.version:
+        raise failures.Refused(
+            f"Version {wish.version} was asked for, and what came is {release.version}: refused."
+        )
+    named = release_format.name_of(wish.archive_name)
+    if named is not None and named != (release.role, release.version, release.arch):
+        raise failures.Refused(f"{wish.archive_name} holds {release.archive_name}: refused.")
 
 
 @contextlib.contextmanager

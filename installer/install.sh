@@ -5,8 +5,9 @@
 #   sudo sh install.sh --role worker --from DIR --join-token-file FILE
 #   sudo sh install.sh --role worker --uninstall
 #
-# Plain POSIX sh, and one file, since it comes through a pipe. Everything is a function and the last line calls main, so that a download that is
-# cut off anywhere does nothing. Nothing from a release runs before the release's signature and
+# Plain POSIX sh, and one long file: it comes through a pipe as one download, before anything else of
+# Enlist's is here or can be believed, so it has no other file to take a function from. Everything is
+# a function and the last line calls main, so that a download that is cut off anywhere does nothing. Nothing from a release runs before the release's signature and
 # hashes have been checked. docs/install.md says what is put where.
 #
 # What differs between package managers stands in one place: "packages of the distribution".
@@ -20,6 +21,10 @@ MOST_ARCHIVE_BYTES=300000000
 MOST_TEXT_BYTES=4096
 # "MCowBQYDK2VwAyEA" is how the base64 of every Ed25519 key in SubjectPublicKeyInfo begins.
 KEY_HEAD='MCowBQYDK2VwAyEA'
+# What root runs, and whose folders it trusts, is said here and never by the caller's surroundings.
+ROOTS_PATH='/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
+ROOTS_UID='0'
+ROOTS_TOP='/'
 
 usage() {
     cat <<'USAGE'
@@ -69,6 +74,10 @@ say() {
     printf 'enlist: [%5s s] %s\n' "$(tenths $(($(uptime_tenths) - BEGAN)))" "$*" >&2
 }
 
+printable() { # what another program or a server said, for a terminal: nothing in it is a command
+    tr -c '\040-\176\n' '?'
+}
+
 die() { # die CODE WORD...
     code=$1
     shift
@@ -101,13 +110,13 @@ has_terminal() {
 
 # --- options ---------------------------------------------------------------------------------
 
-need_value() { # need_value OPTION COUNT
-    [ "$2" -gt 1 ] || die 2 "$1 needs a value. See --help."
+need_value() { # need_value OPTION COUNT VALUE: an empty one is a variable that was not set
+    [ "$2" -gt 1 ] && [ -n "$3" ] || die 2 "$1 needs a value. See --help."
 }
 
 refuse_secret() {
     case $1 in
-        enj_* | ent_*)
+        enj_* | ent_* | *[!a-zA-Z0-9_/.]enj_* | *[!a-zA-Z0-9_/.]ent_*)
             die 2 "A token was given as an argument, where every process can read it." \
                 "Withdraw it, and use --join-token-file FILE, or - for standard input."
             ;;
@@ -133,7 +142,7 @@ parse_options() {
                 continue
                 ;;
             --role | --from | --version | --sha256 | --pin | --release-key | --join-token-file | --prefix | --data-dir)
-                need_value "$1" $#
+                need_value "$1" $# "${2-}"
                 case $1 in
                     --role) ROLE=$2 ;;
                     --from) FROM=$2 ;;
@@ -173,6 +182,7 @@ check_options() {
         '') die 2 "Say what this machine is to be: --role worker or --role platform. See --help." ;;
         *) die 2 "--role is worker or platform, not '$ROLE'." ;;
     esac
+    choose_path
     case $(uname -m) in
         x86_64 | amd64) ARCH=x86_64 ;;
         aarch64 | arm64) ARCH=aarch64 ;;
@@ -193,11 +203,37 @@ check_options() {
         '' | sha256:?* | sha256//?*) ;;
         *) die 2 "--pin has the form sha256:HEX." ;;
     esac
+    check_address
     check_token_file
     if [ -n "$PREFIX" ]; then PREFIX=$(absolute "$PREFIX"); fi
     if [ -n "$DATA_DIR" ]; then DATA_DIR=$(absolute "$DATA_DIR"); fi
     case "$PREFIX$DATA_DIR" in
         *[[:space:]\'\"%\\]*) die 2 "--prefix and --data-dir take no blanks, quotes, % or backslashes." ;;
+    esac
+}
+
+choose_path() { # before the first program is run, and not before it is known that something is asked
+    if [ "$(PATH=$ROOTS_PATH id -u)" -eq 0 ]; then
+        PATH=$ROOTS_PATH
+    else
+        PATH=${PATH:-/usr/bin:/bin}:/usr/sbin:/sbin
+    fi
+    export PATH
+}
+
+check_address() { # of --from; what is wrong with it is said without saying it, since it may be secret
+    case $FROM in
+        https://*) ;;
+        *) return 0 ;;
+    esac
+    case $FROM in
+        *[![:graph:]]* | *[\"\'\\]*) die 2 "--from takes an address without blanks, quotes and backslashes." ;;
+    esac
+    authority=${FROM#https://}
+    authority=${authority%%[/?#]*}
+    case $authority in
+        *@*) die 2 "--from takes no address with a user or a password in it: it would be read in logs." ;;
+        '') die 2 "--from has the form https://HOST/PATH." ;;
     esac
 }
 
@@ -217,6 +253,8 @@ check_rights() { # check_rights WORD...: all that was given, for sudo
     ROOTLESS=no
     if [ "$(id -u)" -eq 0 ]; then
         PREFIX=${PREFIX:-/opt/enlist}
+        only_roots "$PREFIX/$ROLE/releases"
+        only_roots "$PREFIX/$ROLE/uninstaller"
         return 0
     fi
     if [ -n "$PREFIX" ]; then
@@ -236,6 +274,34 @@ check_rights() { # check_rights WORD...: all that was given, for sudo
     fi
     die 2 "Root is needed to make the accounts, the units and /opt/enlist, and this is $(id -un)." \
         "Run it as root (curl … | sudo sh -s -- …), or with --prefix DIR to install without root."
+}
+
+# Whoever else owns or may write a folder on the way to a place can put something else in it, and what
+# is there root runs or believes. A sticky folder does not help. Links are followed one by one.
+only_roots() { # only_roots PATH [LINKS]
+    place=$1
+    links=${2:-0}
+    [ "$links" -lt 20 ] || die 6 "$1 leads back to itself."
+    while :; do
+        if [ -L "$place" ]; then
+            target=$(readlink -- "$place")
+            case $target in
+                /*) ;;
+                *) target=$(dirname -- "$place")/$target ;;
+            esac
+            (only_roots "$target" $((links + 1))) || exit $?
+        elif [ -e "$place" ]; then
+            owned=$(stat -c '%u %a' -- "$place") || die 6 "$place cannot be looked at."
+            [ "${owned% *}" = "$ROOTS_UID" ] && [ $((0${owned#* } & 022)) -eq 0 ] ||
+                die 6 "$place belongs to uid ${owned% *} with mode ${owned#* }: others than root can put" \
+                    "something else in the place of what is below it. Choose another place with --prefix," \
+                    "or look at what is there, then: chown root $place; chmod go-w $place"
+        fi
+        case $place in
+            "$ROOTS_TOP" | / | .) return 0 ;;
+        esac
+        place=$(dirname -- "$place")
+    done
 }
 
 # --- packages of the distribution ------------------------------------------------------------
@@ -377,7 +443,7 @@ pm() {
         says_locked || return 1
         if [ "$waited" -ge "$LOCK_SECONDS" ]; then
             die 75 "Another program has held the package manager's lock for $waited s:" \
-                "$(head -n 1 "$WORK/log") Run the same command again later."
+                "$(head -n 1 "$WORK/log" | printable) Run the same command again later."
         fi
         if [ $((waited % 30)) -eq 0 ]; then
             say "Another program holds the package manager's lock; waiting ($waited of $LOCK_SECONDS s)"
@@ -398,7 +464,7 @@ ensure_packages() { # ensure_packages WHY PACKAGE...
         die 2 "$why. As root: $(install_words "$@")"
     say "$why: $(install_words "$@")"
     if ! pm_install "$@"; then
-        tail -n 5 "$WORK/log" >&2
+        tail -n 5 "$WORK/log" | printable >&2
         if grep -q -i -E 'unable to locate package|no match for argument|unable to find a match' "$WORK/log"; then
             die 6 "This distribution has no package $*. $why."
         fi
@@ -634,6 +700,8 @@ member() { # member NAME MOST_BYTES
 }
 
 # --- fetching ---------------------------------------------------------------------------------
+# Proxies are those of the environment (https_proxy, no_proxy). Nobody's curlrc is read: it could turn
+# the check of certificates off. Addresses stand in no argument, where every process could read them.
 
 # fetch URL FILE MOST_BYTES: 0 fetched, 1 not there; whatever else goes wrong ends the script.
 fetch() {
@@ -682,31 +750,41 @@ fetch_with_curl() {
     file=$2
     most=$3
     shift 3
-    FETCHED=$(curl --silent --show-error --proto '=https' --tlsv1.2 --max-redirs 0 \
-        --connect-timeout 15 --max-time 900 --speed-limit 1000 --speed-time 60 \
-        --max-filesize "$most" --write-out '%{http_code}' --output "$file" "$@" "$url" \
-        2>"$WORK/curl" </dev/null)
+    # --max-filesize holds only where the server says the length, the limit on files always does.
+    FETCHED=$(
+        ulimit -f $((most / 512 + 1))
+        printf 'url = "%s"\n' "$url" |
+            curl -q --config - --globoff --silent --show-error --proto '=https' --tlsv1.2 --max-redirs 0 \
+                --connect-timeout 15 --max-time "$FETCH_SECONDS" --speed-limit 1000 --speed-time 60 \
+                --max-filesize "$most" --write-out '%{http_code}' --output "$file" "$@" 2>"$WORK/curl"
+    )
     status=$?
     [ "$status" -eq 0 ] && return 0
-    REASON=$(tail -n 1 "$WORK/curl")
+    REASON=$(tail -n 1 "$WORK/curl" | printable)
     case $status in
         90) FETCHED=pin ;;
         60 | 51 | 77 | 83 | 91) FETCHED=certificate ;;
-        63) FETCHED=size ;;
+        63 | 153) FETCHED=size ;; # 153: ended by the limit on files
         2 | 3 | 4 | 23 | 53 | 54 | 59) FETCHED=local ;;
         *) FETCHED=none ;;
     esac
 }
 
 fetch_with_python() {
-    FETCHED=$("$PYTHON" -I -c '
-import shutil, ssl, sys, urllib.error, urllib.request
+    FETCHED=$(printf '%s' "$1" | "$PYTHON" -I -c '
+import signal, ssl, sys, urllib.error, urllib.request
 
 class Stay(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *args):
         return None
 
-url, path, most = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def too_long(*args):
+    raise TimeoutError("it took too long as a whole")
+
+path, most = sys.argv[1], int(sys.argv[2])
+url = sys.stdin.read()
+signal.signal(signal.SIGALRM, too_long)
+signal.alarm(int(sys.argv[3]))  # the timeout below is for each read alone
 context = ssl.create_default_context()
 opener = urllib.request.build_opener(Stay, urllib.request.HTTPSHandler(context=context))
 try:
@@ -724,8 +802,8 @@ except (OSError, urllib.error.URLError) as error:
     why = getattr(error, "reason", error)
     print(why, file=sys.stderr)
     print("certificate" if isinstance(why, ssl.SSLCertVerificationError) else "none")
-' "$1" "$2" "$3" 2>"$WORK/curl" </dev/null)
-    REASON=$(tail -n 1 "$WORK/curl")
+' "$2" "$3" "$FETCH_SECONDS" 2>"$WORK/curl")
+    REASON=$(tail -n 1 "$WORK/curl" | printable)
 }
 
 pin_for_curl() { # curl takes the hash in base64
@@ -779,11 +857,13 @@ choose_archive() { # choose_archive LINE
     line_hash=${1%%  *}
     ARCHIVE_NAME=${1#*  }
     is_hash "$line_hash" || die 3 "$FROM does not name its archive as Enlist does: refused."
-    case $ARCHIVE_NAME in
-        */*) die 3 "$FROM names an archive with a path: refused." ;;
-        enlist-"$ROLE"-*-"$ARCH".tar) ;;
-        *) die 3 "$FROM names $ARCHIVE_NAME, which is no archive for $ROLE on $ARCH: refused." ;;
+    named=${ARCHIVE_NAME#enlist-"$ROLE"-}
+    named=${named%-"$ARCH".tar}
+    case $named in
+        '' | *[!0-9.]*) die 3 "$FROM names something that is no archive for $ROLE on $ARCH: refused." ;;
     esac
+    [ "$ARCHIVE_NAME" = "enlist-$ROLE-$named-$ARCH.tar" ] ||
+        die 3 "$FROM names something that is no archive for $ROLE on $ARCH: refused."
     if [ -n "$VERSION" ] && [ "$ARCHIVE_NAME" != "enlist-$ROLE-$VERSION-$ARCH.tar" ]; then
         ARCHIVE_NAME=enlist-$ROLE-$VERSION-$ARCH.tar
         line_hash=''
@@ -819,6 +899,12 @@ get_from_address() {
 # --- the work ---------------------------------------------------------------------------------
 
 make_work() {
+    # Root unpacks and runs here what has been checked: in a folder of somebody else's, he could put
+    # another one in its place.
+    if [ -n "${TMPDIR:-}" ] && [ "$ROOTLESS" = no ] && ! (only_roots "$TMPDIR") 2>/dev/null; then
+        say "TMPDIR is not root's alone, and not used"
+        TMPDIR=''
+    fi
     for folder in ${TMPDIR:+"$TMPDIR"} /tmp /var/tmp /run /dev/shm; do
         WORK=$(mktemp -d "$folder/enlist-install.XXXXXXXX" 2>/dev/null) && break
         WORK=''
@@ -904,6 +990,7 @@ install_role() { # install_role JOIN_ARGUMENT...
     # shellcheck disable=SC2046
     run_python "$WORK/code" --role "$ROLE" --prefix "$PREFIX" --data-dir "$DATA_DIR" \
         --source "$WORK/release" --beside "$BESIDE" --release-key "$WORK/release.pub" --version "$VERSION" \
+        --archive-name="$ARCHIVE_NAME" \
         --packages "$packages" --join-token-file "$TOKEN_FILE" --times "$TIMES" \
         --elapsed "$(tenths $(($(uptime_tenths) - BEGAN)))" \
         $(flag "$ROOTLESS" --rootless) $(flag "$DRY_RUN" --dry-run) $(flag "$YES" --yes) \
@@ -963,6 +1050,7 @@ remove_with_python() {
     code=''
     for folder in "$root/uninstaller" "$root"/current/lib/python3.*/site-packages "$root"/releases/*/lib/python3.*/site-packages; do
         if [ -f "$folder/installer/command.py" ]; then
+            [ "$ROOTLESS" = yes ] || [ "$(id -u)" -ne 0 ] || only_roots "$folder/installer/command.py"
             code=$folder
             break
         fi
@@ -1003,7 +1091,6 @@ main() {
     set -u
     umask 022
     export LC_ALL=C
-    PATH=${PATH:-/usr/bin:/bin}:/usr/sbin:/sbin
     BEGAN=$(uptime_tenths)
     ROLE='' FROM='' VERSION='' SHA256='' PIN='' RELEASE_KEY_FILE='' TOKEN_FILE='' PREFIX='' DATA_DIR=''
     CONTAINERS=no OPEN_FIREWALL=no UNINSTALL=no DRY_RUN=no YES=no DEBUG=no
@@ -1011,6 +1098,7 @@ main() {
     # How long others' locks and a network that is not there yet are waited for.
     LOCK_SECONDS=${ENLIST_LOCK_SECONDS:-600}
     NETWORK_SECONDS=${ENLIST_NETWORK_SECONDS:-300}
+    FETCH_SECONDS=${ENLIST_FETCH_SECONDS:-900}
     parse_options "$@"
     check_options
     check_rights "$@"

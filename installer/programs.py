@@ -25,6 +25,11 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PATH": _PATH, "LC_ALL": "C", **more}
 
 
+def printable(text: str) -> str:
+    """What another program said, for a terminal: line ends stay, what commands it becomes `?`."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
+
+
 def find(name: str) -> str | None:
     """Where a program of the distribution is, whatever the caller's PATH says."""
     for folder in _PATH.split(":"):
@@ -61,5 +66,7 @@ def run(command: Sequence[str], *, seconds: float = DEFAULT_SECONDS) -> str:
     done = ask(command, seconds=seconds)
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or "it said nothing")[-_MOST_SAID:]
-        raise ProgramFailed(f"{' '.join(command)} ended with exit code {done.returncode}: {said}")
+        raise ProgramFailed(
+            f"{' '.join(command)} ended with exit code {done.returncode}: {printable(said)}"
+        )
     return done.stdout

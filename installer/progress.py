@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
+from installer import programs
+
 
 class Progress:
     """Says each phase and keeps how long it took."""
@@ -23,7 +25,7 @@ class Progress:
     def say(self, text: str) -> None:
         """One line, with the seconds since the start."""
         seconds = time.monotonic() - self._began
-        self._stream.write(f"enlist: [{seconds:5.1f} s] {text}\n")
+        self._stream.write(f"enlist: [{seconds:5.1f} s] {programs.printable(text)}\n")
         self._stream.flush()
 
     @contextlib.contextmanager

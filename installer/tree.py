@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import IO, BinaryIO, Final
 
 from installer import layout as layout_kit
-from installer import programs
+from installer import ownership, programs
 from installer import release as release_format
 from runtime_kit import crash_points
 
@@ -82,6 +82,8 @@ def lay_out(
 ) -> str:
     """Makes the folder of this release, unless it stands there sound; gives its id.
 
+    One in which another account has a hand is made anew: what it compiled is not in the list.
+
     Raises `BadPayload`, and `OSError` where there is no room.
     """
     if python.version not in release.pythons:
@@ -90,7 +92,7 @@ def lay_out(
             f"{python.version}."
         )
     folder = layout.release(release.id)
-    if faults(folder, python=python) == []:
+    if faults(folder, python=python) == [] and not any(ownership.below(folder, uid=os.geteuid())):
         return release.id
     layout.releases.mkdir(mode=_RUNNABLE, parents=True, exist_ok=True)
     sweep(layout)

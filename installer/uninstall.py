@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from installer import accounts, firewall, install, joining, programs, units, waiting
+from installer import accounts, firewall, install, joining, ownership, programs, units, waiting
 from installer import layout as layout_kit
 from installer import progress as progress_kit
 from installer import receipt as receipt_kit
@@ -39,8 +39,13 @@ def uninstall(
     progress: progress_kit.Progress,
     waits: waiting.Waits,
     leave_seconds: float = LEAVE_SECONDS,
+    top: pathlib.Path = ownership.TOP,
 ) -> list[str]:
-    """Removes all of it; gives what could not be removed, a sentence each."""
+    """Removes all of it; gives what could not be removed, a sentence each.
+
+    As root it believes no receipt in which others have a hand, from `top` down.
+    """
+    ownership.require(layout, top=top)
     receipt = _receipt(layout)
     removal = _Removal(layout, receipt, waits=waits)
     with install.one_at_a_time(layout):
@@ -200,7 +205,7 @@ def _leave(layout: layout_kit.Layout, *, seconds: float) -> str:
         return f"{layout.command} cannot be run: {error.strerror}. {hint}"
     if done.returncode == 0:
         return ""
-    return f"{done.stderr.strip()[-_MOST_SAID:]} {hint}"
+    return f"{programs.printable(done.stderr.strip()[-_MOST_SAID:])} {hint}"
 
 
 def _give_link(layout: layout_kit.Layout) -> None:

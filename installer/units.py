@@ -6,6 +6,7 @@ Where systemd does not run, as in an image that is being built, units are enable
 next boot.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import re
@@ -96,7 +97,10 @@ def start(units: list[Unit], *, again: list[str]) -> None:
 
 def remove(layout: layout_kit.Layout, names: list[str]) -> None:
     """Stops and disables them and takes their files away; what is gone is passed over."""
-    if not names or layout.units is None or programs.find("systemctl") is None:
+    if not names or layout.units is None:
+        return
+    if programs.find("systemctl") is None:
+        remove_links(layout.units, names)
         return
     if is_running():
         # In one command, so that no socket or path starts again what has just been stopped.
@@ -106,9 +110,21 @@ def remove(layout: layout_kit.Layout, names: list[str]) -> None:
         programs.ask(["systemctl", "disable", *present])
     for name in present:
         path_of(layout, name).unlink()
+    remove_links(layout.units, names)
     if is_running():
         reload_manager()
         programs.ask(["systemctl", "reset-failed", *names])
+
+
+def remove_links(folder: pathlib.Path, names: list[str]) -> None:
+    """Disables units whose files are gone, which systemctl does not: the links below *.wants."""
+    for wanting in (*folder.glob("*.wants"), *folder.glob("*.requires")):
+        ours = [path for name in names if (path := wanting / name).is_symlink()]
+        for path in ours:
+            path.unlink()
+        if ours:
+            with contextlib.suppress(OSError):  # not empty: others want something there as well
+                wanting.rmdir()
 
 
 def is_running() -> bool:

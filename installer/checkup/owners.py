@@ -3,13 +3,14 @@
 What is in a data directory belongs to the program that keeps it there; its own checkup judges that.
 """
 
+import dataclasses
 import os
 import pathlib
 import stat
 from collections.abc import Iterator
 
 from installer import layout as layout_kit
-from installer import tree
+from installer import ownership, tree
 from installer.checkup import account, installed
 from installer.checkup import around as around_kit
 from installer.checkup import seen as seen_kit
@@ -69,17 +70,11 @@ def _above(seen: seen_kit.Seen) -> Iterator[file_rules.Fault]:
     """Whoever owns a folder above could put another one in the place of ours."""
     places = {*seen.layout.prefix.parents, *seen.layout.data_dir.parents}
     for place in sorted(places - {layout_kit.DEFAULT_DATA}):
-        path = seen.under(place)
-        try:
-            info = path.stat()
-        except OSError:
-            continue
-        if info.st_uid != seen.owner or info.st_mode & _WRITABLE:
-            mode = stat.S_IMODE(info.st_mode)
+        found = ownership.look(seen.under(place), uid=seen.owner)
+        if found is not None:
             yield file_rules.Fault(
-                path=path,
-                text=f"{place} belongs to uid {info.st_uid} with mode {mode:04o}: others than root "
-                "can put something else in the place of what is below it.",
+                path=found.path,
+                text=dataclasses.replace(found, path=place).sentence,
                 command=f"sudo chown root {place}; sudo chmod go-w {place}",
                 mend=None,
             )

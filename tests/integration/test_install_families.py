@@ -6,6 +6,7 @@ ones do: the wording of their locks and refusals is theirs. Not proved on such m
 """
 
 import dataclasses
+import os
 import pathlib
 
 import pytest
@@ -15,8 +16,8 @@ from tests.support import installing, small_releases
 # What install.sh itself needs of a system, and nothing that manages packages.
 TOOLS = (
     *("awk", "cat", "chmod", "comm", "cut", "date", "dirname", "grep", "head", "mkdir", "mktemp"),
-    *("mv", "rm", "rmdir", "sed", "sh", "sha256sum", "sleep", "sort", "tail", "tar", "timeout"),
-    *("tr", "uname", "wc"),
+    *("mv", "readlink", "rm", "rmdir", "sed", "sh", "sha256sum", "sleep", "sort", "stat", "tail"),
+    *("tar", "timeout", "tr", "uname", "wc"),
 )
 APT = "apt-get -q -y -o Acquire::Retries=3 -o Dpkg::Options::=--force-confold"
 APT_LOCKED = (
@@ -132,9 +133,15 @@ class System:
         )
 
     def run(self, *options: str, lock_seconds: int = 60) -> installing.Ended:
+        script = self.folder / "install.sh"
+        script.write_bytes(
+            small_releases.script_for_roots(
+                path=str(self.programs), uid=os.getuid(), top=str(self.folder)
+            )
+        )
         return installing.run(
-            ["/bin/sh", small_releases.ROOT / "installer" / "install.sh", "--role", "worker",
-             "--prefix", self.folder / "prefix", "--from", "/nowhere", "--yes", *options],
+            ["/bin/sh", script, "--role", "worker", "--prefix", self.folder / "prefix",
+             "--from", "/nowhere", "--yes", *options],
             environment={
                 "PATH": str(self.programs),
                 "ENLIST_PYTHON": "",

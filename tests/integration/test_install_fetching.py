@@ -179,6 +179,80 @@ def test_a_version_that_is_not_there_is_told(
     assert "enlist-worker-7.0.0-" in done.err
 
 
+def test_an_older_release_under_a_newer_name_is_refused(
+    small: small_releases.Small, place: pathlib.Path, mirror: web_folder.WebFolder
+) -> None:
+    newer = small.archive.name.replace("0.1.0", "9.9.9")
+    (mirror.folder / newer).write_bytes(small.archive.read_bytes())
+    latest = mirror.folder / f"worker-{small.release.arch}"
+    pin = ["--pin", mirror.certificate.pin]
+    done = fetch(small, place, mirror.url, *pin, "--version", "9.9.9")
+    assert done.code == 3, done
+    latest.write_text(latest.read_text().replace("0.1.0", "9.9.9"))
+    done = fetch(small, place, mirror.url, *pin)
+    assert done.code == 3, done
+    assert f"{newer} holds {small.archive.name}: refused" in done.err
+
+
+def test_no_curlrc_turns_the_check_of_certificates_off(
+    small: small_releases.Small, place: pathlib.Path, mirror: web_folder.WebFolder
+) -> None:
+    home = place / "own" / "home"
+    home.mkdir(exist_ok=True)
+    (home / ".curlrc").write_text("insecure\n")
+    done = fetch(small, place, mirror.url, environment={"HOME": str(home), "CURL_HOME": str(home)})
+    assert done.code == 6, done
+    assert mirror.asked == []
+
+
+def test_an_address_stands_in_no_argument(
+    small: small_releases.Small, place: pathlib.Path, mirror: web_folder.WebFolder
+) -> None:
+    tools = place / "spying"
+    tools.mkdir(exist_ok=True)
+    seen = place / "own" / "arguments"
+    spy = tools / "curl"
+    spy.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >>{seen}\nexec /usr/bin/curl "$@"\n')
+    spy.chmod(0o755)
+    done = fetch(
+        small, place, mirror.url, "--pin", mirror.certificate.pin,
+        environment={"PATH": f"{tools}:/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.code == 0, done
+    assert "--pinnedpubkey" in seen.read_text()
+    assert "localhost" not in seen.read_text()
+
+
+@pytest.mark.parametrize("with_curl", [True, False])
+def test_more_than_a_release_is_refused_also_where_no_length_is_said(
+    with_curl: bool,  # noqa: FBT001 - a parameter of the test
+    small: small_releases.Small,
+    place: pathlib.Path,
+    mirror: web_folder.WebFolder,
+) -> None:
+    mirror.answers[f"/worker-{small.release.arch}"] = web_folder.Answer(
+        status=200, body=b"0" * 4_000_000, says_length=False
+    )
+    bare = {} if with_curl else without_curl(place)
+    done = fetch(small, place, mirror.url, environment={**trusting(mirror, place), **bare})
+    assert done.code == 3, done
+    assert "larger than Enlist's releases" in done.err
+
+
+def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for_for_ever(
+    small: small_releases.Small, place: pathlib.Path, mirror: web_folder.WebFolder
+) -> None:
+    mirror.answers[f"/worker-{small.release.arch}"] = web_folder.Answer(
+        status=200, body=b"0" * 300, pace_seconds=0.2
+    )
+    for bare in ({}, without_curl(place)):
+        done = fetch(
+            small, place, mirror.url,
+            environment={**trusting(mirror, place), **bare, "ENLIST_FETCH_SECONDS": "1"},
+        )  # fmt: skip
+        assert done.code == 75, done
+
+
 ANSWERS = {
     "a redirect": (web_folder.Answer(status=302, headers={"Location": "/x"}), 2, "not followed"),
     "no such role": (web_folder.Answer(status=404), 5, "offers no release for worker"),
@@ -190,6 +264,18 @@ ANSWERS = {
         web_folder.Answer(status=200, body=b"0" * 64 + b"  ../enlist-worker-1.0.0-x86_64.tar\n"),
         3,
         "refused",
+    ),
+    "a name that a program would take for many": (
+        web_folder.Answer(status=200, body=b"0" * 64 + b"  enlist-worker-[1-9].0.0-x86_64.tar\n"),
+        3,
+        "names something that is no archive for worker",
+    ),
+    "a name that commands a terminal": (
+        web_folder.Answer(
+            status=200, body=b"0" * 64 + b"  enlist-worker-\x1b]0;x\x07-x86_64.tar\n"
+        ),
+        3,
+        "names something that is no archive for worker",
     ),
     "far too much": (web_folder.Answer(status=200, body=b"0" * 100_000), 3, "larger"),
 }

@@ -76,6 +76,7 @@ def test_what_is_made_is_in_the_receipt_and_runs(
     done = install(first, prefix)
     assert done.code == 0, done
     assert "Seconds: packages" in done.err
+    assert "Version 0.1.0, made 2026-01-31T12:00:00Z" in done.err
     made = receipt(prefix)
     assert made["release"] == first.release.id == current(prefix)
     assert (made["role"], made["version"], made["units"]) == ("worker", "0.1.0", [])
@@ -85,6 +86,14 @@ def test_what_is_made_is_in_the_receipt_and_runs(
         assert any(one in listed for one in above), path
     ran = installing.run([prefix / "bin" / "enlist", "--version"])
     assert (ran.code, ran.out) == (0, "enlist 0.1.0\n")
+
+
+def test_a_plain_user_is_told_what_starts_it_and_what_needs_root(
+    first: small_releases.Small, prefix: pathlib.Path
+) -> None:
+    done = install(first, prefix)
+    assert f"It runs by: {prefix}/bin/enlist agent" in done.err, done
+    assert "since it needs root: updates ordered by the Platform, the mesh" in done.err
 
 
 def test_a_release_is_an_environment_of_its_own(
@@ -178,6 +187,16 @@ def test_a_release_that_does_not_run_is_not_put_in_use(
     assert "does not run on this machine" in done.err
     assert current(prefix) == first.release.id
     assert receipt(prefix)["release"] == first.release.id
+
+
+def test_what_a_release_says_commands_no_terminal(
+    prefix: pathlib.Path, place: pathlib.Path, key: ed25519.Ed25519PrivateKey
+) -> None:
+    body = b"import sys\nsys.exit('\\x1b]0;title\\x07 and \\x9b31m')\n"
+    loud = small_releases.make(place / "loud", key=key, more={"operator_cli/main.py": body})
+    done = install(loud, prefix)
+    assert done.code == 3, done
+    assert "?]0;title? and ?31m" in done.err
 
 
 def test_the_key_of_the_first_installation_is_kept(

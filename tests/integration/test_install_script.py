@@ -48,9 +48,8 @@ def attempt(
 # --- cut off --------------------------------------------------------------------------------
 
 
-def cuts() -> list[int]:
+def cuts(content: bytes) -> list[int]:
     """Every line's end, and each byte of the last lines, where the work begins."""
-    content = SCRIPT.read_bytes()
     ends = [number for number, byte in enumerate(content) if byte == ord("\n")]
     tail = range(len(content) - 60, len(content) - 1)
     # One line in seven is enough for the middle: between two of them nothing is ever complete.
@@ -58,16 +57,16 @@ def cuts() -> list[int]:
 
 
 def test_a_script_cut_off_anywhere_does_nothing(tmp_path: pathlib.Path) -> None:
-    content = SCRIPT.read_bytes()
-    # Whatever a cut script would start is found here first, and leaves a trace.
     programs = tmp_path / "programs"
+    content = small_releases.script_for_roots(path=f"{programs}:/usr/bin:/bin", uid=0, top="/")
+    # Whatever a cut script would start is found here first, and leaves a trace.
     programs.mkdir()
     trace = tmp_path / "trace"
     for name in ("id", "uname", "mktemp", "tar", "curl", "python3", "rm", "mkdir", "sudo", "date"):
         program = programs / name
         program.write_text(f"#!/bin/sh\necho {name} >>{trace}\nexit 1\n")
         program.chmod(0o755)
-    for cut in cuts():
+    for cut in cuts(content):
         done = subprocess.run(
             ["dash", "-s", "--", "--role", "worker", "--from", "/nowhere"],
             input=content[:cut],
@@ -90,7 +89,7 @@ def test_the_traces_would_show_what_a_whole_script_starts(tmp_path: pathlib.Path
     program.chmod(0o755)
     subprocess.run(
         ["dash", "-s", "--", "--role", "worker", "--from", "/nowhere"],
-        input=SCRIPT.read_bytes(),
+        input=small_releases.script_for_roots(path=f"{tmp_path}:/usr/bin:/bin", uid=0, top="/"),
         capture_output=True,
         timeout=20,
         check=False,
@@ -145,6 +144,24 @@ MISUSES = {
     ),
     "a prefix with a blank": (["--role", "worker", "--prefix", "/a b"], "no blanks"),
     "a version that is a path": (["--role", "worker", "--version", "../1"], "form 1.2.3"),
+    "a token after =": (["--role", "worker", f"--join-token={TOKEN}"], "every process can read it"),
+    "a token after --": (["--role", "worker", "--", TOKEN], "every process can read it"),
+    "a token after = after --": (
+        ["--role", "worker", "--", f"--label=t={TOKEN}"],
+        "every process can read it",
+    ),
+    "an address with a password": (
+        ["--role", "worker", "--from", "https://somebody:hidden@here/x"],
+        "no address with a user or a password",
+    ),
+    "an address with a quote": (
+        ["--role", "worker", "--from", 'https://here/"x'],
+        "without blanks",
+    ),
+    "an address with a line end": (
+        ["--role", "worker", "--from", "https://here/\noutput=/x"],
+        "without blanks",
+    ),
     "plain http": (["--role", "worker", "--from", "http://here"], "an https address"),
     "a folder that is not there": (["--role", "worker", "--from", "/nowhere"], "/nowhere is no"),
 }
@@ -160,7 +177,29 @@ def test_misuse_is_told_and_nothing_is_done(
     assert done.code == 2, done
     assert said in done.err
     assert TOKEN not in done.err
+    assert "hidden" not in done.err
     assert not (place / "own" / "misused").exists()
+
+
+@pytest.mark.parametrize("spelling", ["--OPTION=", "--OPTION ''"])
+@pytest.mark.parametrize(
+    "option",
+    ["sha256", "pin", "release-key", "version", "join-token-file", "from", "prefix", "data-dir"],
+)
+def test_an_option_whose_value_is_empty_is_refused_and_not_passed_over(
+    option: str, spelling: str, small: small_releases.Small, place: pathlib.Path
+) -> None:
+    words = [f"--{option}="] if spelling == "--OPTION=" else [f"--{option}", ""]
+    done = attempt(small, place, *words)
+    assert done.code == 2, done
+    assert f"--{option} needs a value" in done.err
+
+
+def test_a_word_that_only_looks_like_a_token_is_none(
+    small: small_releases.Small, place: pathlib.Path
+) -> None:
+    done = attempt(small, place, "--", "--label", "role=agent_one", "--label=path=/srv/enj_x")
+    assert done.code == 0, done
 
 
 def test_stdin_that_carries_the_script_carries_no_token(small: small_releases.Small) -> None:
@@ -326,6 +365,108 @@ def test_without_openssl_and_without_python_a_release_is_refused(
     done = installing.run(["sh", calls, place])
     assert done.code == 6
     assert "refused" in done.err
+
+
+def test_another_version_than_the_archive_names_is_refused(
+    small: small_releases.Small, place: pathlib.Path
+) -> None:
+    folder = place / "renamed"
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    newer = small.archive.name.replace("0.1.0", "9.9.9")
+    (folder / newer).write_bytes(small.archive.read_bytes())
+    done = attempt(small, place, "--from", str(folder / newer))
+    assert done.code == 3, done
+    assert f"{newer} holds {small.archive.name}: refused" in done.err
+    # And so for the version that was asked for, whatever the archive is called.
+    (folder / "enlist.tar").write_bytes(small.archive.read_bytes())
+    archive = str(folder / "enlist.tar")
+    done = attempt(small, place, "--from", archive, "--version", "9.9.9")
+    assert done.code == 3, done
+    assert "Version 9.9.9 was asked for, and what came is 0.1.0: refused" in done.err
+    assert attempt(small, place, "--from", archive, "--version", "0.1.0").code == 0
+
+
+def as_root(script: pathlib.Path, path: pathlib.Path, top: pathlib.Path) -> pathlib.Path:
+    """The script for a root whose programs stand at `path`, and who is whoever runs this test."""
+    programs = f"{path}:/usr/bin:/bin"
+    content = small_releases.script_for_roots(path=programs, uid=os.getuid(), top=str(top))
+    script.write_bytes(content)
+    path.mkdir()
+    (path / "id").write_text("#!/bin/sh\necho 0\n")
+    (path / "id").chmod(0o755)
+    return script
+
+
+UNDER_ROOT = {
+    "the prefix": ("e", 0o777),
+    "a sticky folder above": ("", 0o1777),
+    "the role's folder": ("e/worker", 0o775),
+    "the removing code": ("e/worker/uninstaller/installer/command.py", 0o666),
+}
+
+
+@pytest.mark.parametrize("options", [["--uninstall"], ["--from", "/nowhere"]], ids=" ".join)
+@pytest.mark.parametrize("what", UNDER_ROOT)
+def test_root_runs_and_makes_nothing_where_others_may_write(
+    what: str, options: list[str], tmp_path: pathlib.Path
+) -> None:
+    name, mode = UNDER_ROOT[what]
+    if name.endswith(".py") and "--uninstall" not in options:
+        return  # an installation runs nothing of it
+    place = tmp_path / "place"
+    code = place / "e" / "worker" / "uninstaller" / "installer" / "command.py"
+    code.parent.mkdir(parents=True)
+    trace = tmp_path / "ran"
+    code.write_text(f"open({str(trace)!r}, 'w')\ndef main(words):\n    return 0\n")
+    (code.parent / "__init__.py").write_text("")
+    script = as_root(tmp_path / "install.sh", tmp_path / "programs", place)
+    command = ["sh", str(script), "--role", "worker", "--prefix", str(place / "e"), "--yes"]
+    (place / name).chmod(mode)
+    before = installing.files_below(place)
+    done = installing.run([*command, *options], as_root=True)
+    assert done.code == 6, done
+    assert f"{place / name}".rstrip("/") in done.err
+    assert "others than root can put" in done.err
+    assert installing.files_below(place) == before
+    assert not trace.exists()
+
+
+def test_root_follows_a_link_to_the_folders_that_hold_its_target(tmp_path: pathlib.Path) -> None:
+    place, open_to_all = tmp_path / "place", tmp_path / "place" / "home"
+    (open_to_all / "opt").mkdir(parents=True)
+    open_to_all.chmod(0o777)
+    (place / "e").symlink_to("home/opt")
+    script = as_root(tmp_path / "install.sh", tmp_path / "programs", place)
+    done = installing.run(
+        ["sh", script, "--role", "worker", "--prefix", place / "e", "--yes", "--uninstall"],
+        as_root=True,
+    )
+    assert done.code == 6, done
+    assert f"{open_to_all} belongs to" in done.err
+
+
+def test_root_finds_programs_in_a_fixed_path_and_uses_no_folder_of_others(
+    tmp_path: pathlib.Path,
+) -> None:
+    theirs, place = tmp_path / "theirs", tmp_path / "place"
+    scratch = tmp_path / "scratch"
+    for folder in (theirs, place, scratch):
+        folder.mkdir()
+    trace = tmp_path / "ran"
+    for name in ("id", "uname", "mktemp", "tar", "curl", "openssl", "sed", "sha256sum"):
+        (theirs / name).write_text(f"#!/bin/sh\necho {name} >>{trace}\nexit 1\n")
+        (theirs / name).chmod(0o755)
+    scratch.chmod(0o777)
+    script = as_root(tmp_path / "install.sh", tmp_path / "programs", tmp_path)
+    done = installing.run(
+        ["/bin/sh", script, "--role", "worker", "--prefix", place / "e", "--from", "/nowhere",
+         "--release-key", "/dev/null", "--yes", "--dry-run"],
+        environment={"PATH": f"{theirs}:/usr/bin:/bin", "TMPDIR": str(scratch)},
+        as_root=True,
+    )  # fmt: skip
+    assert not trace.exists(), trace.read_text()
+    assert "TMPDIR is not root's alone, and not used" in done.err, done
 
 
 # --- surroundings -----------------------------------------------------------------------------

@@ -218,3 +218,16 @@ def test_a_damage_is_named(what: str, layout: layout_kit.Layout) -> None:
 
 def test_the_tests_run_under_a_python_that_releases_know() -> None:
     assert PYTHON.version in release_format.PYTHONS, sys.version
+
+
+def test_a_release_with_a_compiled_file_that_others_may_write_is_made_anew(
+    layout: layout_kit.Layout,
+) -> None:
+    folder = lay_out(layout, packed(good()))
+    planted = next(folder.rglob("*.pyc"))
+    whole = planted.read_bytes()
+    planted.write_bytes(b"planted")
+    assert tree.faults(folder, python=PYTHON) == []  # the list does not name it
+    planted.chmod(0o666)
+    assert lay_out(layout, packed(good())) == folder
+    assert planted.read_bytes() == whole

@@ -36,7 +36,10 @@ SYSTEM_PYTHON = next(
 # What the installer's Python half and its copy for removal import, and no more: it is compiled.
 _CODE = (
     "installer/*.py",
-    *(f"runtime_kit/{name}.py" for name in ("__init__", "private_files", "crash_points")),
+    *(
+        f"runtime_kit/{name}.py"
+        for name in ("__init__", "private_files", "crash_points", "reports")
+    ),
     "wire_protocol/__init__.py",
 )
 _COMMAND = """import sys
@@ -137,6 +140,15 @@ def script_with(key: ed25519.Ed25519PrivateKey) -> bytes:
     filled = f"\nRELEASE_KEY='{base64.b64encode(public_raw(key)).decode()}'\n"
     assert text.count("\nRELEASE_KEY=''\n") == 1
     return text.replace("\nRELEASE_KEY=''\n", filled).encode()
+
+
+def script_for_roots(*, path: str, uid: int, top: str) -> bytes:
+    """install.sh that finds root's programs there, and takes that account for root below `top`."""
+    text = (ROOT / "installer" / "install.sh").read_text()
+    for name, value in {"ROOTS_PATH": path, "ROOTS_UID": str(uid), "ROOTS_TOP": top}.items():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{name}=")]
+        text = text.replace(f"\n{line}\n", f"\n{name}='{value}'\n")
+    return text.encode()
 
 
 def tar_of(members: Mapping[str, bytes]) -> bytes:

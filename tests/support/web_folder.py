@@ -22,6 +22,8 @@ class Answer:
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
     body: bytes = b""
     times: int = 1_000_000
+    says_length: bool = True
+    pace_seconds: float = 0.0  # between two bytes
 
 
 class WebFolder:
@@ -33,6 +35,7 @@ class WebFolder:
         self.answers: dict[str, Answer] = {}
         self.asked: list[str] = []
         self.port = 0
+        self.closing = threading.Event()
 
     @property
     def url(self) -> str:
@@ -63,10 +66,17 @@ def serving(folder: pathlib.Path, *, scratch: pathlib.Path) -> Iterator[WebFolde
             self.send_response(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(answer.body)))
+            if answer.says_length:
+                self.send_header("Content-Length", str(len(answer.body)))
             self.end_headers()
             with contextlib.suppress(ConnectionError, ssl.SSLError):
-                self.wfile.write(answer.body)
+                if not answer.pace_seconds:
+                    self.wfile.write(answer.body)
+                    return
+                for at in range(len(answer.body)):
+                    self.wfile.write(answer.body[at : at + 1])
+                    if web.closing.wait(answer.pace_seconds):
+                        return
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
             del format, args
@@ -89,6 +99,7 @@ def serving(folder: pathlib.Path, *, scratch: pathlib.Path) -> Iterator[WebFolde
     try:
         yield web
     finally:
+        web.closing.set()
         server.shutdown()
         server.server_close()
         thread.join()

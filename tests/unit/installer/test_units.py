@@ -52,3 +52,18 @@ def test_a_plain_user_has_none(tmp_path: pathlib.Path) -> None:
     layout = layout_kit.rootless(WORKER, prefix=tmp_path, environment={})
     (layout.release("r") / "systemd" / "worker").mkdir(parents=True)
     assert units.of_release(layout, "r") == []
+
+
+def test_links_to_units_whose_files_are_gone_go_and_those_of_others_stay(
+    tmp_path: pathlib.Path,
+) -> None:
+    shared, alone = tmp_path / "multi-user.target.wants", tmp_path / "x.target.requires"
+    for folder in (shared, alone):
+        folder.mkdir()
+        (folder / "enlist-helper.service").symlink_to("/gone/enlist-helper.service")
+    (shared / "ssh.service").symlink_to("/lib/systemd/system/ssh.service")
+    (tmp_path / "enlist-helper.service").write_text("not a link below *.wants")
+    units.remove_links(tmp_path, ["enlist-helper.service", "enlist-agent.path"])
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "enlist-helper.service", "multi-user.target.wants", "ssh.service"
+    ]  # fmt: skip
