@@ -1,8 +1,8 @@
 """The processes at the edge: which there are, how each is started, and what their units are told.
 
 Under `enlist serve` they are the host's children. Installed, each is a unit of its own, under an
-account that cannot read the settings; the host then writes the words that stand behind the unit's
-command into a file, which the service manager reads as root (`EnvironmentFile=`).
+account that cannot read the settings; the host then leaves the words that stand behind the units'
+commands in a file, which root judges and hands to them (``edge.handover``).
 """
 
 import os
@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from platform_server.app import binding, children, data_dir
+from platform_server.edge import handover
 from platform_server.settings import groups
 from runtime_kit import private_files
 
 STOP_SECONDS: Final = 3.5
 LISTENER: Final = "listener"
 BUNDLES: Final = "bundles"
-UNITS_FILE: Final = "units.environment"
-_MAX_FILE_BYTES: Final = 65_536
 
 
 def wanted(bound: binding.Bound, settings: groups.Settings) -> list[str]:
@@ -37,7 +36,7 @@ def start(
         f"platform_server.{name}",
         *(word for fd in descriptors for word in ("--fd", str(fd))),
         *("--child-of", str(os.getpid())),
-        *("--tls-file", str(_listener_folder(folder) / "tls.pem")),
+        *("--tls-file", str(_listener_folder(folder) / handover.KEY)),
         *_places_of(name, folder=folder),
         *_words_of(name, settings=settings),
     ]
@@ -48,13 +47,12 @@ def write_for_units(settings: groups.Settings, *, folder: pathlib.Path) -> None:
     """Replaces the units' file where it says something else; raises `OSError`."""
     if not (settings.enrollment.unit or settings.bundles.unit):
         return
-    content = "".join(
-        f"ENLIST_{name.upper()}_ARGUMENTS={' '.join(_words_of(name, settings=settings))}\n"
-        for name in (LISTENER, BUNDLES)
-    ).encode()
-    path = _listener_folder(folder) / UNITS_FILE
+    content = handover.written(
+        {name: _words_of(name, settings=settings) for name in (LISTENER, BUNDLES)}
+    )
+    path = _listener_folder(folder) / handover.WORDS
     try:
-        if private_files.read_private(path, max_bytes=_MAX_FILE_BYTES) == content:
+        if private_files.read_private(path, max_bytes=handover.MOST_BYTES) == content:
             return
     except (FileNotFoundError, private_files.LaxMode, private_files.FileTooLarge):
         pass  # not there, or not as we write it: written anew below

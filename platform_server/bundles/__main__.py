@@ -18,10 +18,18 @@ _STANDARD = limits.Limits()
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m platform_server.bundles")
+    parser = argparse.ArgumentParser(
+        prog="python -m platform_server.bundles",
+        fromfile_prefix_chars="@",  # a unit has its words in a credential, one a line
+    )
     edge_arguments.add_to(parser, sockets=256)
     add = parser.add_argument
     add("--folder", type=Path, required=True, help="the folder that is served")
+    add(
+        "--folder-of-another",
+        action="store_true",
+        help="refuse a folder that is root's or this account's: it is not the Platform's",
+    )
     add("--stall-s", type=float, default=_STANDARD.stall_s, help="for a client that takes nothing")
     add("--transfer-s", type=float, default=_STANDARD.transfer_s, help="for one whole download")
     return parser
@@ -36,6 +44,7 @@ def main(arguments: list[str]) -> int:
             process.Settings(
                 life=edge_arguments.settings_of(given, environment=os.environ),
                 folder=given.folder,
+                folder_of_another=given.folder_of_another,
                 limits=limits.Limits(
                     body_bytes=0,
                     sockets=given.max_sockets,

@@ -1,6 +1,8 @@
 """What one bundle server serves: files, behind the limits of the port."""
 
 import dataclasses
+import os
+import stat
 from pathlib import Path
 
 from platform_server.bundles import door
@@ -16,6 +18,9 @@ class Settings:
 
     life: edge_process.Settings
     folder: Path
+    folder_of_another: bool
+    """Whether a folder of root's or of this account's is refused: then it was put in the place of
+    the Platform's by a link."""
     limits: limits.Limits
 
 
@@ -25,6 +30,8 @@ def run(settings: Settings) -> None:
     Raises:
         edge_process.CannotStart: Nothing was served.
     """
+    if settings.folder_of_another:
+        check_owner(settings.folder)
 
     def build(given: edge_process.Given) -> edge_process.Part:
         serving = door.Door(settings.folder, tally=given.tally)
@@ -45,3 +52,13 @@ def run(settings: Settings) -> None:
         # each socket may have a file open
         descriptors_needed=2 * settings.limits.sockets + _SPARE_DESCRIPTORS,
     )
+
+
+def check_owner(folder: Path) -> None:
+    """Raises `edge_process.CannotStart` unless it is a folder of neither root's nor our own."""
+    try:
+        found = folder.stat(follow_symlinks=False)
+    except OSError as error:
+        raise edge_process.CannotStart(f"{folder} cannot be looked at: {error}") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid in (0, os.geteuid()):
+        raise edge_process.CannotStart(f"{folder} is not the Platform's folder of bundles")

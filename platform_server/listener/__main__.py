@@ -18,7 +18,10 @@ _STANDARD = limits.Limits()
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m platform_server.listener")
+    parser = argparse.ArgumentParser(
+        prog="python -m platform_server.listener",
+        fromfile_prefix_chars="@",  # a unit has its words in a credential, one a line
+    )
     edge_arguments.add_to(parser)
     add = parser.add_argument
     add("--engine-socket", type=Path, required=True)

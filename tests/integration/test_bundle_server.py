@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from platform_server.bundles import process
+from platform_server.edge import process as edge_process
 from tests.support import bundle_server, certificates, edge, waits
 
 CONTENT = os.urandom(3_000_000)
@@ -151,3 +153,14 @@ async def test_the_process_loads_little() -> None:
     assert all(
         name.startswith(("platform_server.bundles", "platform_server.edge")) for name in ours
     )
+
+
+async def test_a_folder_that_is_not_the_platforms_is_refused_by_an_installed_one(
+    tmp_path: Path,
+) -> None:
+    """A link in its place leads to a folder of root's, or of the account that serves."""
+    with pytest.raises(edge_process.CannotStart, match="not the Platform's folder"):
+        process.check_owner(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(edge_process.CannotStart, match="not the Platform's folder"):
+        process.check_owner(tmp_path / "link")

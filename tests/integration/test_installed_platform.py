@@ -8,7 +8,6 @@ import contextlib
 import http.client
 import json
 import pathlib
-import shlex
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from platform_server.edge import handover
 from tests.support import passing, real_platform
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -76,9 +76,10 @@ class Installed:
         self.engine.wait_for("READY=1", process=process)
 
     def start_edge(self, name: str) -> None:
-        """As the unit's ExecStart does, with the words the Platform has written for it."""
-        file = self.data / "run" / "listener" / "units.environment"
-        words = dict(line.split("=", 1) for line in file.read_text().splitlines())
+        """As the units do, with the key and the words that root hands over."""
+        handed = self.folder / "handed"
+        handed.mkdir(exist_ok=True)
+        handover.hand_over(self.data, to=handed)
         own = (
             ["--engine-socket", str(self.folder / "enroll.sock")]
             if name == "listener"
@@ -87,8 +88,8 @@ class Installed:
         process = self.edges[name].start(
             [
                 *(sys.executable, "-m", f"platform_server.{name}"),
-                *("--tls-file", str(self.data / "run" / "listener" / "tls.pem"), *own),
-                *shlex.split(words[f"ENLIST_{name.upper()}_ARGUMENTS"]),
+                *("--tls-file", str(handed / "tls.pem"), *own),
+                f"@{handed / name}.words",
             ],
             environment={},
             log=self.folder / f"{name}.log",
@@ -188,7 +189,7 @@ def test_a_hangup_tells_the_manager_and_rewrites_what_the_edge_is_told(
     installed: Installed,
 ) -> None:
     installed.start_platform()
-    file = installed.data / "run" / "listener" / "units.environment"
+    file = installed.data / "run" / "listener" / "units.words"
     assert "--max-in-work 64" in file.read_text()
     (installed.data / "config.toml").write_text("[enrollment]\nconnections = 32\n")
     installed.engine.told.clear()

@@ -6,6 +6,7 @@
 03 what is killed comes back, its port open all the while
 04 a stopped Platform stays stopped, whoever connects; the edge answers for it
 05 what only a person can mend is not tried again, and goes on when it is mended
+06 a captured Platform account reads nothing of root's by its folder, and does not hold systemd up
 """
 
 import base64
@@ -132,3 +133,36 @@ def test_05_what_a_person_must_mend_is_not_tried_again(platform: installing.Plat
         on.shell(f"rm {DATA}/config.local.toml")
         on.run("systemctl", "start", "enlist-platform.service", seconds=90)
     _health(on)
+
+
+def _as_account(on: machine.Machine, command: str) -> None:
+    on.run("runuser", "-u", "enlist-platform", "--", "sh", "-c", command)
+
+
+def test_06_nothing_of_roots_is_read_by_way_of_the_platforms_folder(
+    platform: installing.Platform,
+) -> None:
+    on = platform.machine
+    key = f"{DATA}/run/listener/tls.pem"
+    copied = on.run("sha256sum", "/run/enlist-edge/tls.pem")
+    assert copied.split()[0] == on.run("sha256sum", key).split()[0]
+    assert on.run("stat", "-c", "%a %U", "/run/enlist-edge").split() == ["700", "root"]
+    _as_account(on, f"cp -p {key} {key}.kept")
+    try:
+        for odd in (f"ln -s /etc/shadow {key}", f"mkfifo {key}"):
+            _as_account(on, f"rm -f {key}; {odd}")
+            assert on.attempt("systemctl", "start", "enlist-edge-key.service").code != 0
+            assert on.run("sha256sum", "/run/enlist-edge/tls.pem") == copied
+            on.run("systemctl", "restart", "enlist-listener.service")
+            assert _trust(on) == "200", "it goes on with the former copy"
+    finally:
+        _as_account(on, f"rm -f {key}; mv {key}.kept {key}")
+        on.run("systemctl", "start", "enlist-edge-key.service")
+    _as_account(on, f"mv {DATA}/bundles {DATA}/bundles.kept; ln -s /root {DATA}/bundles")
+    try:
+        assert on.attempt("systemctl", "restart", "enlist-bundles.service").code != 0
+        assert "is not the Platform's folder of bundles" in on.journal("enlist-bundles.service")
+    finally:
+        _as_account(on, f"rm {DATA}/bundles; mv {DATA}/bundles.kept {DATA}/bundles")
+    on.run("systemctl", "restart", "enlist-bundles.service")
+    assert _bundles(on) == "200"

@@ -11,6 +11,7 @@ import pytest
 
 from platform_server.app import binding, data_dir, edges, passed
 from platform_server.bundles import __main__ as bundles_main
+from platform_server.edge import handover
 from platform_server.listener import __main__ as listener_main
 from platform_server.settings import groups
 from tests.repo import project
@@ -38,7 +39,9 @@ class Unit(configparser.RawConfigParser):
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", ["enlist-platform.service", *EDGE, "enlist-edge-tls.service"])
+@pytest.mark.parametrize(
+    "name", ["enlist-platform.service", *EDGE, "enlist-edge-tls.service", "enlist-edge-key.service"]
+)
 def test_no_service_of_the_platform_is_exposed_by_more_than_its_limit(name: str) -> None:
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", FOLDER / name],
@@ -77,7 +80,7 @@ def test_what_the_edge_is_started_with_is_what_it_takes(name: str) -> None:
     part = name.removeprefix("enlist-").removesuffix(".service")
     parser = {"listener": listener_main, "bundles": bundles_main}[part]._parser()
     own = words[words.index(f"platform_server.{part}") + 1 : -1]
-    assert words[-1] == f"$ENLIST_{part.upper()}_ARGUMENTS"
+    assert words[-1] == "@%d/words"
     given = parser.parse_args([*own, *edges._words_of(part, settings=groups.Settings())])
     assert given.child_of is None
     if part == "listener":
@@ -86,9 +89,49 @@ def test_what_the_edge_is_started_with_is_what_it_takes(name: str) -> None:
     else:
         mounted = f"{DATA}/{data_dir.BUNDLES}:{given.folder}"
         assert service["BindReadOnlyPaths"] == mounted
-    run = f"{DATA}/{data_dir.RUN}/{edges.LISTENER}"
-    assert service["LoadCredential"] == f"tls.pem:{run}/tls.pem"
-    assert service["EnvironmentFile"] == f"-{run}/{edges.UNITS_FILE}"
+        assert given.folder_of_another
+    text = (FOLDER / name).read_text()
+    assert set(re.findall(r"(?m)^LoadCredential=(.+)$", text)) == {
+        f"tls.pem:/run/enlist-edge/{handover.KEY}",
+        f"words:/run/enlist-edge/{part}{handover.SUFFIX}",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(one.name for one in FOLDER.glob("*.service")))
+def test_root_opens_nothing_by_name_in_a_folder_that_the_account_can_write(name: str) -> None:
+    text = (FOLDER / name).read_text()
+    opening = r"(?m)^(?:LoadCredential|EnvironmentFile|OpenFile|StandardInput|Exec\w+=[+!])\S*.*$"
+    for line in re.findall(opening, text):
+        assert "/var/lib/enlist" not in line
+    assert "EnvironmentFile=" not in text
+
+
+def test_the_key_is_copied_by_a_root_with_one_right_into_a_folder_of_its_own() -> None:
+    service = Unit("enlist-edge-key.service")["Service"]
+    words = shlex.split(service["ExecStart"])
+    assert words[1:4] == ["-I", "-m", "platform_server.edge.handover"]
+    assert words[4:] == ["--data-dir", DATA, "--to", "/run/enlist-edge"]
+    assert service["RuntimeDirectory"] == "enlist-edge"
+    assert (service["RuntimeDirectoryMode"], service["RuntimeDirectoryPreserve"]) == ("0700", "yes")
+    assert service["CapabilityBoundingSet"] == "CAP_DAC_READ_SEARCH"
+    for name in EDGE:
+        unit = Unit(name)["Unit"]
+        assert "enlist-edge-key.service" in unit["Wants"].split()
+        assert "enlist-edge-key.service" in unit["After"].split()
+
+
+def test_whoever_writes_the_edges_files_in_a_loop_starts_it_anew_once_in_seconds() -> None:
+    """And the limit of the watch, which would end it, is not reached by that."""
+    commands = re.findall(r"(?m)^ExecStart=(.+)$", (FOLDER / "enlist-edge-tls.service").read_text())
+    assert [one.split()[0] for one in commands] == [
+        "/bin/sleep",
+        "/bin/systemctl",
+        "/bin/systemctl",
+    ]
+    path = Unit("enlist-edge-tls.path")["Path"]
+    seconds = int(path["TriggerLimitIntervalSec"].removesuffix("s"))
+    assert seconds / int(commands[0].split()[1]) < int(path["TriggerLimitBurst"])
+    assert "enlist-edge-tls.path" in Unit("enlist-platform.service")["Unit"]["Wants"].split()
 
 
 @pytest.mark.parametrize("name", EDGE)
@@ -114,7 +157,7 @@ def test_a_new_certificate_or_new_words_start_the_edge_anew() -> None:
     text = (FOLDER / "enlist-edge-tls.path").read_text()
     run = f"{DATA}/{data_dir.RUN}/{edges.LISTENER}"
     watched = set(re.findall(r"(?m)^PathChanged=(.+)$", text))
-    assert watched == {f"{run}/tls.pem", f"{run}/{edges.UNITS_FILE}"}
+    assert watched == {f"{run}/tls.pem", f"{run}/{handover.WORDS}"}
     command = Unit("enlist-edge-tls.service")["Service"]["ExecStart"]
     assert set(EDGE) <= set(command.split())
     assert "try-restart" in command, "what was stopped on purpose stays so"
