@@ -176,7 +176,9 @@ class Changing:
             number=order.number,
             end=changeover.End.WENT_BACK.value if gives_up else done.end.value,
             release=done.release,
-            reason=f"It was cut off {order.tries - 1} times." if gives_up else done.reason,
+            reason=f"It was cut off {order.tries - 1} times."
+            if gives_up
+            else refusals.printable(done.reason),  # ends with what the Agent's journal says
             at=receipt_kit.now(),
         )
         self._record(outcome)
@@ -220,7 +222,8 @@ def _to_its_end() -> Iterator[None]:
     try:
         yield
     except (OSError, receipt_kit.Unreadable, refusals.Refused) as error:
-        raise CutOff(f"The change of release is not at its end: {error}") from error
+        told = refusals.printable(str(error))
+        raise CutOff(f"The change of release is not at its end: {told}") from error
 
 
 def running_release(layout: layout_kit.Layout, *, prefix: str = sys.prefix) -> pathlib.Path:

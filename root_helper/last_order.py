@@ -9,6 +9,7 @@ import dataclasses
 import enum
 
 from root_helper import places as places_kit
+from root_helper import refusals
 from wire_protocol import strict_json
 
 MOST_TRIES = 3  # a release that takes the machine down with it is not tried for ever
@@ -55,7 +56,7 @@ class Outcome:
             "sequence": self.number[1],
             "end": self.end,
             "release": self.release,
-            "reason": self.reason[:512],
+            "reason": refusals.printable(self.reason)[:512],
             "at": self.at,
         }
 

@@ -26,5 +26,10 @@ class Refused(Exception):
     """It is not done, and nothing has changed; the message says why."""
 
     def __init__(self, code: Code, detail: str) -> None:
-        super().__init__(detail)
+        super().__init__(printable(detail))
         self.code = code
+
+
+def printable(text: str) -> str:
+    """What a file, a program or the Agent's journal says, as one line for a log and a terminal."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)

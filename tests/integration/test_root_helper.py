@@ -80,6 +80,20 @@ async def test_a_release_that_does_not_come_up_is_gone_back_from(
     assert "says why" in machine.outcome()["reason"]
 
 
+async def test_what_the_agents_journal_says_is_printable_in_the_outcome_and_in_the_log(
+    machine: root_helpers.Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny = tiny_releases.make("1.2.0")
+    machine.breaks(tiny.release.id)
+    caplog.set_level("INFO")
+    async with served(machine):
+        await update(machine, tiny, sequence=1)
+    assert "owned" in machine.outcome()["reason"]
+    assert machine.outcome()["reason"].isprintable()
+    assert all(record.getMessage().isprintable() for record in caplog.records)
+    assert any("owned" in record.getMessage() for record in caplog.records)
+
+
 async def test_a_roll_back_goes_to_the_release_before(machine: root_helpers.Machine) -> None:
     before = machine.current
     async with served(machine):

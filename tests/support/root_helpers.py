@@ -59,7 +59,7 @@ class FileServices:
         (self._folder / "units").write_text(release_id)
 
     def why(self, name: str) -> str:
-        return f"{name} says why."
+        return f"{name} says why.\x1b]0;owned\x07\r\n\u202eback"
 
     def _runs(self) -> str:
         return (self._folder / "prefix/worker/current").resolve().name
