@@ -7,10 +7,10 @@ Not for: a command with another `--data-dir` than the receipt's, which is somebo
 """
 
 import dataclasses
-import getpass
 import os
 import pathlib
 import pwd
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,31 +21,34 @@ import click
 from installer import layout as layout_kit
 from installer import programs, units
 from installer import receipt as receipt_kit
-from operator_cli import global_options, pending_join
+from operator_cli import global_options, join_input, own_folder, pending_join
+from root_helper import expected, seed
 from root_helper import places as helper_places
-from root_helper import seed
+from runtime_kit import clock as clock_kit
 from runtime_kit import private_files
-from wire_protocol import problems
+from wire_protocol import ids, join_token, problems
 
 JOIN_UNIT = "enlist-join.service"
 _KEPT = ("TERM", "LANG", "LC_ALL", "NO_COLOR", "COLUMNS", "ENLIST_OUTPUT", "ENLIST_CRASH_AT")
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_MOST_TOKEN_BYTES = 16_384
-_MOST_CA_BYTES = 65_536
+_KILLED = 128  # and above: by that signal less 128
 _PIECE_BYTES = 1_048_576
+RUN_SECONDS = 600.0  # a join that waits for its Platform has ended long before
+TAKE_SECONDS = 900.0  # an archive over a slow line
+_CLOCK = clock_kit.SystemClock()
 
 
-class CannotHandOver(click.ClickException):
-    """What was typed cannot be done as the worker's account: the sentence says why."""
+class TookTooLong(click.ClickException):
+    """What runs as the account did not end in time, and was killed."""
 
-    exit_code = int(problems.Exit.NEEDS_OPERATOR)
+    exit_code = int(problems.Exit.TEMPORARY)
 
-
-class BadInput(click.ClickException):
-    """The input is wrong: nothing was sent or spent."""
-
-    exit_code = int(problems.Exit.INVALID)
+    def __init__(self, account: str, seconds: float) -> None:
+        super().__init__(
+            f"What runs as {account} did not end within {seconds:g} s, and was ended. Try again; "
+            "where it stays so, see what else runs as that account."
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +75,16 @@ def find(
     try:
         receipt = receipt_kit.find(plain.receipt)
     except receipt_kit.Unreadable as error:
-        raise CannotHandOver(f"{error} Run the installer again.") from error
+        raise own_folder.CannotHandOver(f"{error} Run the installer again.") from error
     if receipt is None or receipt.account is None:
         return None
     named = options.data_dir or options.environment.get("ENLIST_DATA_DIR")
-    if named and pathlib.Path(named).expanduser().absolute() != receipt.data_dir:
+    if named and not own_folder.is_named(pathlib.Path(named), receipt.data_dir):
         return None
     try:
         account = pwd.getpwnam(receipt.account)
     except KeyError:
-        raise CannotHandOver(
+        raise own_folder.CannotHandOver(
             f"The account {receipt.account} of the installation is gone. Run the installer again."
         ) from None
     layout = receipt_kit.layout_of(receipt, system=True, environment={})
@@ -109,14 +112,16 @@ def run(name: str, callback: Callable[..., Any], given: Mapping[str, Any]) -> An
 
 
 def _join(here: Installed, options: global_options.Options, given: Mapping[str, Any]) -> int:
-    asked = _asked(here, given)
+    asked = join_input.read(given, may_ask=not _has_joined(here))
     check = bool(given["check"])
     with_token = asked["join_token"] is not None or asked["enrollment_token"] is not None
     if not check:
         _ensure_folder(here)
         if with_token:
             private_files.ensure_private_folder(here.places.folder)
-            seed.begin(here.places)
+            joins = _expected(asked)
+            if joins is not None:
+                seed.begin(here.places, joins)
     words = ["--stdin", "--output", options.output, *(["--check"] if check else [])]
     if options.debug:
         words.append("--debug")
@@ -135,8 +140,8 @@ def _join(here: Installed, options: global_options.Options, given: Mapping[str, 
             err=True,
         )
         programs.ask(["systemctl", "start", "--no-block", JOIN_UNIT])
-    elif code != problems.Exit.TEMPORARY:
-        here.places.join_by_root.unlink(missing_ok=True)
+    elif with_token and code not in pending_join.KEPT_FOR and code < _KILLED:
+        here.places.join_by_root.unlink(missing_ok=True)  # nothing is pending any more either
     return code
 
 
@@ -165,68 +170,19 @@ def _seed(here: Installed) -> int:
     return problems.Exit.DONE
 
 
-def _asked(here: Installed, given: Mapping[str, Any]) -> dict[str, Any]:
-    token = _secret(given["join_token"], given["join_token_file"], what="join token")
-    enrollment = _secret(
-        given["enrollment_token"], given["enrollment_token_file"], what="enrollment token"
-    )
-    if token is None and enrollment is None and not _has_joined(here) and sys.stdin.isatty():
-        if given["platform_url"] is not None:
-            enrollment = getpass.getpass("Enrollment token: ")
-        else:
-            token = getpass.getpass("Join token: ")
-    ca_file = given["platform_ca_file"]
-    return {
-        "join_token": token,
-        "enrollment_token": enrollment,
-        "ca_pem": None
-        if ca_file is None
-        else _text(ca_file, most=_MOST_CA_BYTES, what="--platform-ca-file"),
-        "platform_url": given["platform_url"],
-        "node_id": given["node_id"],
-        "fingerprints": list(given["fingerprints"]),
-        "addresses": list(given["addresses"]),
-        "labels": list(given["labels"]),
-        "port": given["port"],
-    }
+def _expected(asked: Mapping[str, Any]) -> expected.Expected | None:
+    """What root knows of the join before any of it runs as the account.
 
-
-def _secret(argument: str | None, file: str | None, *, what: str) -> str | None:
-    if argument is not None and file is not None:
-        raise BadInput(f"The {what} is given twice: as an argument and as a file.")
-    if argument == "-" or file == "-":
-        content = sys.stdin.buffer.read(_MOST_TOKEN_BYTES + 1)
-        return _decoded(content, most=_MOST_TOKEN_BYTES, what="stdin")
-    if argument is not None:
-        click.echo(
-            f"Warning: The {what} stands in the command line, where every account of this machine "
-            "can read it (ps). Give it on stdin (-) or in a file instead.",
-            err=True,
-        )
-        return argument
-    return None if file is None else _text(file, most=_MOST_TOKEN_BYTES, what=f"The {what}'s file")
-
-
-def _text(file: str, *, most: int, what: str) -> str:
+    None where the token is damaged: the join itself then says in what.
+    """
+    node_id = asked["node_id"]
     try:
-        content = private_files.read_bounded(pathlib.Path(file), max_bytes=most)
-    except private_files.FileTooLarge as error:
-        raise BadInput(f"{what}: {error}") from error
-    except OSError as error:
-        raise BadInput(f"{what}: {file} cannot be read: {error.strerror}.") from error
-    return _decoded(content, most=most, what=file)
-
-
-def _decoded(content: bytes, *, most: int, what: str) -> str:
-    if len(content) > most:
-        raise BadInput(f"{what} holds more than {most} bytes.")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadInput(f"{what} holds no text.") from None
-    if not text.strip():
-        raise BadInput(f"{what} is empty.")
-    return text
+        if asked["join_token"] is not None:
+            join = join_token.decode(asked["join_token"])
+            return expected.Expected(node_id=join.node_id, trust_key_ids=join.trust_key_ids)
+        return expected.Expected(node_id=None if node_id is None else ids.parse_node_id(node_id))
+    except ValueError:
+        return None
 
 
 def _has_joined(here: Installed) -> bool:
@@ -240,36 +196,66 @@ def _ensure_folder(here: Installed) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        raise CannotHandOver(
+        raise own_folder.CannotHandOver(
             f"{here.layout.data_dir} cannot be made: {error.strerror}. Run the installer again."
         ) from error
     os.chown(here.layout.data_dir, here.account.pw_uid, here.account.pw_gid)
 
 
-def take_from(here: Installed, module: Sequence[str], *, most: int) -> Iterator[bytes]:
-    """What one of our modules says as the account, piece by piece, bounded.
+def take_from(
+    here: Installed,
+    module: Sequence[str],
+    *,
+    most: int,
+    seconds: float = TAKE_SECONDS,
+    clock: clock_kit.Clock = _CLOCK,
+) -> Iterator[bytes]:
+    """What one of our modules says as the account, piece by piece, bounded in size and time.
 
-    Raises click's `Exit` with its exit code where it fails; it has told why on stderr.
+    Raises click's `Exit` with its exit code where it fails; it has told why on stderr. Whoever is
+    that account may stop the module, or hold its end of the pipe open: neither holds root up.
     """
-    with subprocess.Popen(stdout=subprocess.PIPE, **_as_account(here, module)) as process:
-        assert process.stdout is not None  # noqa: S101 - it was asked for
+    end = clock.monotonic() + seconds
+    process = subprocess.Popen(stdout=subprocess.PIPE, **_as_account(here, module))
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    try:
         said = 0
-        while piece := process.stdout.read(_PIECE_BYTES):
+        while True:
+            left = end - clock.monotonic()
+            if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+                raise TookTooLong(here.account.pw_name, seconds)
+            piece = os.read(process.stdout.fileno(), _PIECE_BYTES)
+            if not piece:
+                break
             said += len(piece)
             if said > most:
-                process.kill()
-                raise CannotHandOver("What the worker's account hands over is too long.")
+                raise own_folder.CannotHandOver("What the worker's account hands over is too long.")
             yield piece
+        try:
+            process.wait(timeout=max(0.0, end - clock.monotonic()))
+        except subprocess.TimeoutExpired as error:
+            raise TookTooLong(here.account.pw_name, seconds) from error
+    finally:
+        process.stdout.close()
+        process.kill()  # where it has not ended
+        process.wait()
     if process.returncode != 0:
         raise click.exceptions.Exit(_code(process.returncode))
 
 
-def _run(here: Installed, module: Sequence[str], *, given: bytes | None) -> int:
+def _run(
+    here: Installed, module: Sequence[str], *, given: bytes | None, seconds: float = RUN_SECONDS
+) -> int:
     """Runs one of our modules as the account; gives its exit code."""
     try:
-        done = subprocess.run(input=given, check=False, **_as_account(here, module))
+        done = subprocess.run(
+            input=given, check=False, timeout=seconds, **_as_account(here, module)
+        )
+    except subprocess.TimeoutExpired:
+        TookTooLong(here.account.pw_name, seconds).show()
+        return TookTooLong.exit_code
     except OSError as error:
-        raise CannotHandOver(
+        raise own_folder.CannotHandOver(
             f"The command cannot run as {here.account.pw_name}: {error.strerror}."
         ) from error
     return _code(done.returncode)

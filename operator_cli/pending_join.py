@@ -27,7 +27,7 @@ WRITTEN = crash_points.declare(
 ENDED = crash_points.declare(
     "pending-join.ended", story="The join has ended; what it was asked still stands there."
 )
-_KEPT_FOR = (problems.Exit.TEMPORARY, problems.Exit.OUR_FAULT)
+KEPT_FOR = (problems.Exit.TEMPORARY, problems.Exit.OUR_FAULT)
 _FILE_VERSION = 1
 _SECRETS = {"join_token": "--join-token-file", "enrollment_token": "--enrollment-token-file"}
 _TEXTS = {"platform_url": "--platform-url", "node_id": "--node-id"}
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
         return problems.Exit.TEMPORARY
     code = command_line.run([*_globals(given), "worker", "join", *_words(asked, check=given.check)])
     crash_points.reach(ENDED)
-    if code not in _KEPT_FOR and not given.check:
+    if code not in KEPT_FOR and not given.check:
         path.unlink(missing_ok=True)
     return code
 

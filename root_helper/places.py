@@ -2,8 +2,9 @@
 
 `trust.json` is whom it believes, `orders.json` the last order and how far it has come, `last.json`
 what became of it. `finisher` leads to the release that began a change, so that it is also the one
-that ends it. `join-by-root` stands while a person joins this machine as root: only then may another
-trust set take the place of the one that is there.
+that ends it. `join-by-root` stands while a person joins this machine as root, and says what: only
+then may a trust set take its place that no key of the one before has signed. `left` says that the
+machine has left a Platform.
 """
 
 import dataclasses
@@ -52,8 +53,13 @@ class Places:
 
     @property
     def join_by_root(self) -> pathlib.Path:
-        """Whether root joins this machine now."""
+        """What root joins this machine to now."""
         return self.folder / "join-by-root"
+
+    @property
+    def left(self) -> pathlib.Path:
+        """Whether somebody was believed here before."""
+        return self.folder / "left"
 
 
 def read(path: pathlib.Path) -> strict_json.Fields | None:

@@ -1,11 +1,11 @@
 """Tells the helper whom to believe: `python -I -m root_helper.seed --data-dir DIR`, run by root.
 
-Run after a join: by `enlist worker join` typed as root, and by the unit that finishes a join. The
-first time the set that the join brought is taken as it is; later only what a key that the helper
-holds has signed, unless a person joins this machine as root just now (`join-by-root` stands). So an
-Agent that was taken over cannot make up a join and have the helper follow it.
+Run after a join: by `enlist worker join` typed as root, and by the unit that finishes a join. What
+the Agent's folder shows counts for nothing by itself: either a key that the helper holds has signed
+it, or it is what root joins just now (`expected`; the file `join-by-root` stands meanwhile). So an
+Agent that was taken over cannot make up a join and have the helper follow it, whenever it tries.
 
-`--begin` says that root joins now, `--forget` that this machine has left.
+`--forget` says that this machine has left.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 from installer import layout as layout_kit
 from root_helper import __main__ as program
+from root_helper import expected, refusals, trusted
 from root_helper import places as places_kit
-from root_helper import refusals, trusted
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points, private_files
 from wire_protocol import ids, problems, statements, strict_json, trust
@@ -42,15 +42,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -I -m root_helper.seed")
     parser.add_argument("--data-dir", type=pathlib.Path, required=True)
     parser.add_argument("--prefix", type=pathlib.Path, default=layout_kit.DEFAULT_PREFIX)
-    parser.add_argument("--begin", action="store_true")
     parser.add_argument("--forget", action="store_true")
     given = parser.parse_args(arguments)
     try:
         places = program.places_of(given.prefix)
         private_files.ensure_private_folder(places.folder)
-        if given.begin:
-            begin(places)
-        elif given.forget:
+        if given.forget:
             forget(places)
         else:
             account = places.layout.account or layout_kit.ACCOUNTS[layout_kit.Role.WORKER][0]
@@ -64,43 +61,43 @@ def main(arguments: Sequence[str]) -> int:
     return problems.Exit.DONE
 
 
-def begin(places: places_kit.Places) -> None:
+def begin(places: places_kit.Places, joins: expected.Expected) -> None:
     """Root joins this machine now."""
-    private_files.write_private(places.join_by_root, b"")
+    expected.write(places, joins)
 
 
 def forget(places: places_kit.Places) -> None:
-    """This machine has left its Platform: nobody is believed until it joins again."""
-    for path in (places.trust, places.orders, places.outcome, places.join_by_root):
+    """This machine has left its Platform: nobody is believed until root joins it again."""
+    private_files.write_private(places.left, b"")
+    for path in (places.join_by_root, places.trust, places.orders, places.outcome):
         path.unlink(missing_ok=True)
 
 
 def seed(places: places_kit.Places, *, data_dir: pathlib.Path, uid: int) -> bool:
     """Takes what the join brought; says whether anything changed. Raises `NotSeeded`."""
     offered = read_join(data_dir, uid=uid)
-    by_root = places.join_by_root.exists()
-    changed = _take(places, offered, by_root=by_root)
+    changed = _take(places, offered, joins=expected.read(places))
     crash_points.reach(SEEDED)
     places.join_by_root.unlink(missing_ok=True)
     return changed
 
 
-def _take(places: places_kit.Places, offered: trusted.Known, *, by_root: bool) -> bool:
+def _take(
+    places: places_kit.Places, offered: trusted.Known, *, joins: expected.Expected | None
+) -> bool:
+    is_first = not places.left.exists()
     try:
         known = trusted.find(places)
     except places_kit.Damaged:
-        if not by_root:
+        if joins is None:
             raise
-        known = None
+        known, is_first = None, False
     if known is None:
+        _require(joins, offered, is_first=is_first, otherwise="It was never told whom to believe.")
         trusted.write(places, offered)
         return True
     if (known.platform_id, known.node_id) != (offered.platform_id, offered.node_id):
-        if not by_root:
-            raise NotSeeded(
-                f"The root helper serves node {known.node_id} of another join. To have it follow "
-                "this one, join as root: sudo enlist worker join -"
-            )
+        _require(joins, offered, otherwise=f"It serves node {known.node_id} of another join.")
         trusted.write(places, offered)
         places.orders.unlink(missing_ok=True)  # another Platform counts its orders anew
         return True
@@ -110,13 +107,35 @@ def _take(places: places_kit.Places, offered: trusted.Known, *, by_root: bool) -
     try:
         trusted.advance(places, answer, now=clock_kit.SystemClock().now())
     except refusals.Refused as error:
-        if not by_root or offered.held.statement.number < known.held.statement.number:
+        if joins is None or offered.held.statement.number < known.held.statement.number:
             raise NotSeeded(
                 f"The root helper keeps the trust set it holds: {error} "
                 "The Agent hands it what is missing when it next asks its Platform."
             ) from error
+        _require(joins, offered, otherwise=str(error))
         trusted.write(places, offered)
     return True
+
+
+def _require(
+    joins: expected.Expected | None,
+    offered: trusted.Known,
+    *,
+    is_first: bool = False,
+    otherwise: str,
+) -> None:
+    """That root joins this very thing now; raises `NotSeeded`."""
+    if joins is None:
+        raise NotSeeded(
+            f"The root helper does not follow this join. {otherwise} To have it follow, join as "
+            "root: sudo enlist worker join -"
+        )
+    try:
+        expected.require(joins, offered, is_first=is_first)
+    except expected.NotExpected as error:
+        raise NotSeeded(
+            f"What the worker's folder shows is not what root joined: {error}"
+        ) from error
 
 
 def read_join(data_dir: pathlib.Path, *, uid: int) -> trusted.Known:

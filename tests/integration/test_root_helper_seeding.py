@@ -5,8 +5,9 @@ import pathlib
 
 import pytest
 
-from root_helper import last_order, places, seed, trusted
+from root_helper import expected, last_order, places, seed, trusted
 from tests.support import held_sets, root_helpers
+from wire_protocol import ids
 from worker_agent.settings import documents, trust_file
 from worker_agent.settings import paths as worker_paths
 
@@ -40,6 +41,25 @@ def take(machine: root_helpers.Machine) -> bool:
     return seed.seed(machine.places, data_dir=machine.folder / "data", uid=UID)
 
 
+def root_joins(
+    machine: root_helpers.Machine, *keys: held_sets.Key, node_id: str | None = "web-1"
+) -> None:
+    """With a token that names these keys; an enrollment token names none."""
+    seed.begin(
+        machine.places,
+        expected.Expected(
+            node_id=None if node_id is None else ids.NodeId(node_id),
+            trust_key_ids=tuple(key.public.key_id for key in keys),
+        ),
+    )
+
+
+def seeded(machine: root_helpers.Machine, *, serial: int = 1) -> None:
+    root_joins(machine, KEY)
+    joined(machine, serial=serial)
+    assert take(machine)
+
+
 def believed(machine: root_helpers.Machine) -> tuple[str, str, tuple[int, int]]:
     known = trusted.find(machine.places)
     assert known is not None
@@ -49,6 +69,7 @@ def believed(machine: root_helpers.Machine) -> tuple[str, str, tuple[int, int]]:
 def test_the_first_join_is_taken_and_once_more_changes_nothing(
     machine: root_helpers.Machine,
 ) -> None:
+    root_joins(machine, KEY)
     joined(machine)
     assert take(machine)
     assert believed(machine) == ("plt_1", "web-1", (1, 1))
@@ -57,8 +78,7 @@ def test_the_first_join_is_taken_and_once_more_changes_nothing(
 
 
 def test_a_newer_set_is_taken_by_a_key_that_is_held(machine: root_helpers.Machine) -> None:
-    joined(machine)
-    take(machine)
+    seeded(machine)
     joined(machine, KEY, OTHER, serial=2)
     assert take(machine)
     assert believed(machine)[2] == (1, 2)
@@ -75,24 +95,27 @@ MADE_UP: dict[str, dict[str, str]] = {
 def test_what_an_agent_makes_up_is_not_believed_until_root_joins(
     machine: root_helpers.Machine, name: str
 ) -> None:
-    joined(machine)
-    take(machine)
+    seeded(machine)
     before = machine.places.trust.read_bytes()
     joined(machine, OTHER, serial=5, **MADE_UP[name])
     with pytest.raises(seed.NotSeeded):
         take(machine)
     assert machine.places.trust.read_bytes() == before
 
-    seed.begin(machine.places)
+    root_joins(machine, KEY)
+    with pytest.raises(seed.NotSeeded, match="not what root joined"):
+        take(machine)
+    assert machine.places.trust.read_bytes() == before
+
+    root_joins(machine, OTHER, node_id=MADE_UP[name].get("node_id", "web-1"))
     assert take(machine)
     assert believed(machine)[2] == (1, 5)
     assert not machine.places.join_by_root.exists()
 
 
 def test_an_older_set_is_not_taken_even_while_root_joins(machine: root_helpers.Machine) -> None:
-    joined(machine, serial=3)
-    take(machine)
-    seed.begin(machine.places)
+    seeded(machine, serial=3)
+    root_joins(machine, OTHER)
     joined(machine, OTHER, serial=2)
     with pytest.raises(seed.NotSeeded):
         take(machine)
@@ -102,26 +125,84 @@ def test_an_older_set_is_not_taken_even_while_root_joins(machine: root_helpers.M
 def test_another_platform_counts_its_orders_anew_and_the_same_one_does_not(
     machine: root_helpers.Machine,
 ) -> None:
-    joined(machine)
-    take(machine)
+    seeded(machine)
     order = last_order.LastOrder(number=(1, 9), sha256="0" * 64, stage=last_order.Stage.ENDED)
     last_order.write(machine.places, order)
-    seed.begin(machine.places)
+    root_joins(machine, KEY)
     joined(machine, KEY, serial=2)
     take(machine)
     assert last_order.read(machine.places) == order
-    seed.begin(machine.places)
+    root_joins(machine, OTHER)
     joined(machine, OTHER, platform_id="plt_2")
     take(machine)
     assert last_order.read(machine.places) is None
 
 
 def test_a_machine_that_left_believes_nobody(machine: root_helpers.Machine) -> None:
-    joined(machine)
-    take(machine)
+    seeded(machine)
     seed.forget(machine.places)
     assert trusted.find(machine.places) is None
     seed.forget(machine.places)
+
+
+def test_while_root_joins_only_what_the_join_tokens_keys_signed_is_believed(
+    machine: root_helpers.Machine,
+) -> None:
+    root_joins(machine, KEY)
+    joined(machine, OTHER)
+    with pytest.raises(seed.NotSeeded, match="not what root joined"):
+        take(machine)
+    joined(machine, node_id="web-2")
+    with pytest.raises(seed.NotSeeded, match="web-2"):
+        take(machine)
+    assert trusted.find(machine.places) is None
+    joined(machine)
+    assert take(machine)
+
+
+def test_without_a_join_by_root_nothing_is_believed_not_even_the_first(
+    machine: root_helpers.Machine,
+) -> None:
+    joined(machine)
+    with pytest.raises(seed.NotSeeded, match="join as root"):
+        take(machine)
+    assert trusted.find(machine.places) is None
+
+
+def test_after_leaving_a_made_up_join_seeds_nothing(machine: root_helpers.Machine) -> None:
+    seeded(machine)
+    seed.forget(machine.places)
+    joined(machine, OTHER)
+    with pytest.raises(seed.NotSeeded):
+        take(machine)
+    root_joins(machine)
+    with pytest.raises(seed.NotSeeded, match="Only a join token"):
+        take(machine)
+    assert trusted.find(machine.places) is None
+    root_joins(machine, OTHER)
+    assert take(machine)
+
+
+def test_an_enrollment_token_names_no_keys_and_counts_only_where_nobody_was_believed_before(
+    machine: root_helpers.Machine,
+) -> None:
+    root_joins(machine, node_id=None)
+    joined(machine)
+    assert take(machine)
+    root_joins(machine, node_id=None)
+    joined(machine, OTHER, platform_id="plt_2")
+    with pytest.raises(seed.NotSeeded, match="Only a join token"):
+        take(machine)
+    assert believed(machine)[0] == "plt_1"
+
+
+def test_a_damaged_word_of_roots_join_is_no_join(machine: root_helpers.Machine) -> None:
+    root_joins(machine, KEY)
+    joined(machine)
+    machine.places.join_by_root.write_bytes(b"")
+    with pytest.raises(places.Damaged):
+        take(machine)
+    assert trusted.find(machine.places) is None
 
 
 @pytest.mark.parametrize("name", ["agent.json", "trust.json"])
@@ -129,6 +210,7 @@ def test_a_machine_that_left_believes_nobody(machine: root_helpers.Machine) -> N
 def test_a_trap_in_the_agents_folder_leads_root_nowhere(
     machine: root_helpers.Machine, tmp_path: pathlib.Path, name: str, trap: str
 ) -> None:
+    root_joins(machine, KEY)
     path = joined(machine) / name
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(path.read_bytes())
@@ -155,6 +237,7 @@ def test_a_trap_in_the_agents_folder_leads_root_nowhere(
 def test_a_folder_that_is_a_link_is_not_followed(
     machine: root_helpers.Machine, tmp_path: pathlib.Path
 ) -> None:
+    root_joins(machine, KEY)
     folder = joined(machine)
     folder.rename(tmp_path / "moved")
     folder.symlink_to(tmp_path / "moved")
@@ -163,11 +246,10 @@ def test_a_folder_that_is_a_link_is_not_followed(
 
 
 def test_a_damaged_set_is_replaced_by_roots_join_alone(machine: root_helpers.Machine) -> None:
-    joined(machine)
-    take(machine)
+    seeded(machine)
     machine.places.trust.write_bytes(b"{")
     with pytest.raises(places.Damaged):
         take(machine)
-    seed.begin(machine.places)
+    root_joins(machine, KEY)
     assert take(machine)
     assert believed(machine) == ("plt_1", "web-1", (1, 1))

@@ -188,7 +188,7 @@ async def test_renewing_and_leaving_as_root_leave_nothing_of_roots_and_the_helpe
         assert done.code == 0, done.err
     assert not (here.data / "agent.json").exists()
     assert here.owners() == {installed_here.UID}
-    assert list(here.helper.iterdir()) == []
+    assert [path.name for path in here.helper.iterdir()] == ["left"]
 
 
 async def test_another_data_directory_is_somebodys_own_affair(
@@ -198,3 +198,13 @@ async def test_another_data_directory_is_somebodys_own_affair(
     assert done.code == 0, done.err
     assert (here.folder / "state/own/agent.json").stat().st_uid == 0
     assert list(here.data.iterdir()) == []
+
+
+async def test_the_data_directory_by_another_name_is_still_the_accounts(
+    here: installed_here.Here, platform: imaginary_platform.ImaginaryPlatform
+) -> None:
+    name = "/var/lib/enlist/../enlist/worker"
+    done = await here.run(*join("--data-dir", name), stdin=platform.issue("web-1"))
+    assert done.code == 0, done.err
+    assert here.owners() == {installed_here.UID}
+    assert (here.helper / "trust.json").exists()
