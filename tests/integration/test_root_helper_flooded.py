@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import pathlib
+import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 
@@ -124,6 +125,28 @@ async def test_a_helper_without_a_free_descriptor_goes_on(
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+
+
+async def test_the_whole_program_ends_well_where_it_never_gets_a_descriptor_again(
+    machine: root_helpers.Machine,
+) -> None:
+    line = helper.write_question(helper.Verb.STATUS)
+    process = root_helpers.started(machine)
+    try:
+        async for _ in waits.looks():
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                await asyncio.to_thread(root_helpers.ask, machine, line)
+                break
+        _, most = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, most))
+        with socket.socket(socket.AF_UNIX) as late:
+            await asyncio.to_thread(late.connect, str(machine.socket))
+            _, said = await asyncio.to_thread(process.communicate, timeout=root_helpers.SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+    assert "Too many open files" in said
+    assert (process.returncode, "Traceback" in said) == (0, False), said
 
 
 async def test_a_fault_in_another_request_does_not_leave_a_change_of_release_behind(
