@@ -15,6 +15,7 @@ from platform_server.edge import process as edge_process
 from runtime_kit.http1 import limits
 
 _STANDARD = limits.Limits()
+_PARTS = 8  # of the sockets, one address holds one
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,6 +31,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="refuse a folder that is root's or this account's: it is not the Platform's",
     )
+    add("--max-sockets-by-address", type=int, help="of one IPv4 address or IPv6 /64 (an eighth)")
+    add("--least-bytes-s", type=int, default=16_384, help="a second, over a whole download")
+    add("--least-after-s", type=float, default=_STANDARD.least_after_s, help="looked at from then")
     add("--stall-s", type=float, default=_STANDARD.stall_s, help="for a client that takes nothing")
     add("--transfer-s", type=float, default=_STANDARD.transfer_s, help="for one whole download")
     return parser
@@ -48,6 +52,10 @@ def main(arguments: list[str]) -> int:
                 limits=limits.Limits(
                     body_bytes=0,
                     sockets=given.max_sockets,
+                    sockets_by_address=given.max_sockets_by_address
+                    or max(1, given.max_sockets // _PARTS),
+                    least_bytes_s=given.least_bytes_s,
+                    least_after_s=given.least_after_s,
                     # What the kernel still holds of a download must get out before a close.
                     idle_s=given.stall_s,
                     close_s=given.stall_s / 2,

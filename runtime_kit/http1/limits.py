@@ -21,6 +21,10 @@ class Limits:
     body_bytes: int = 65_536
     sockets: int = 1024
     """When full, the oldest without a complete head is closed."""
+    sockets_by_address: int | None = None
+    """How many one address may hold (of IPv6, one /64); None leaves all of them to whoever comes.
+    With it, when full, the slowest transfer of the address that holds the most is cut off for a
+    newcomer whose own address holds fewer."""
     in_work: int = 64
     """Requests handed to the handler at one time."""
     place_s: float = 2.0
@@ -36,3 +40,7 @@ class Limits:
     """How long a client may take nothing of a body that is sent in pieces."""
     transfer_s: float = 900.0
     """How long such a body may take in all."""
+    least_bytes_s: int = 0
+    """How much a second, over the whole time, a client must take of such a body; 0: any."""
+    least_after_s: float = 30.0
+    """From when on that is looked at."""

@@ -1,7 +1,8 @@
 """Sends a body that is too large to hold: piece by piece, as fast as the client takes it.
 
 For: files to strangers. At most a piece and what the transport buffers of it stand in memory; a
-client that takes nothing for ``stall_s``, or has not got all within ``transfer_s``, is cut off.
+client that takes nothing for ``stall_s``, or less than ``least_bytes_s`` over the whole time, or
+has not got all within ``transfer_s``, is cut off.
 Not for: bodies whose length is not known before the first byte.
 Known limit: the source is read in the event loop, so it has to be a local file of a process that
 does nothing else.
@@ -14,6 +15,8 @@ from typing import Final, Protocol
 from runtime_kit.http1 import limits as http_limits
 
 _PIECE_BYTES: Final = 65_536
+_LOOK_S: Final = 5.0  # between two looks at the rate
+_FIRST_S: Final = 1.0  # a shorter time says nothing of a rate
 
 
 class Source(Protocol):
@@ -58,8 +61,16 @@ class Sending:
         self._scheduled = False
         self._ended = False
         self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
         self._stall = self._loop.call_later(limits.stall_s, self._end, False)  # noqa: FBT003
+        self._slow = self._loop.call_later(limits.least_after_s, self._look_at_rate)
         self._whole = self._loop.call_later(limits.transfer_s, self._end, False)  # noqa: FBT003
+
+    @property
+    def rate(self) -> float:
+        """How many bytes a second the client has taken, over the whole time."""
+        taken = self._source.size - self._left - self._transport.get_write_buffer_size()
+        return max(taken, 0) / max(self._loop.time() - self._since, _FIRST_S)
 
     def start(self) -> None:
         """Sends the first piece."""
@@ -109,6 +120,12 @@ class Sending:
         self._transport.write(piece)
         self._go_on()
 
+    def _look_at_rate(self) -> None:
+        if self.rate < self._limits.least_bytes_s:
+            self._end(False)  # noqa: FBT003
+        else:
+            self._slow = self._loop.call_later(_LOOK_S, self._look_at_rate)
+
     def _end(self, whole: bool) -> None:  # noqa: FBT001 - a timer passes arguments by place
         if not self._ended:
             self._finish()
@@ -119,5 +136,6 @@ class Sending:
     def _finish(self) -> None:
         self._ended = True
         self._stall.cancel()
+        self._slow.cancel()
         self._whole.cancel()
         self._source.close()

@@ -3,13 +3,16 @@
 A socket counts from the moment it is accepted. When ``limits.sockets`` are open, the oldest
 without a complete head makes room; if each has its head, the oldest that still owes its body
 does; if none does, the newcomer is turned away. So slow strangers cost one another, not those who
-speak. A request takes one of ``limits.in_work`` places only once it is complete.
+speak. Where ``limits.sockets_by_address`` is set no address holds more than its part, and a full
+server cuts off the slowest transfer of the address that holds the most.
+A request takes one of ``limits.in_work`` places only once it is complete.
 Not for: binding ports. The socket comes from outside and is never closed here, so that a
 successor, or a neighbour process, goes on accepting from it.
 Known limit: one event loop; several processes share a port by sharing the socket.
 """
 
 import asyncio
+import collections
 import contextlib
 import errno
 import ipaddress
@@ -74,7 +77,9 @@ class Server:
         self._handshake_failed = handshake_failed
         self._places = asyncio.Semaphore(self.limits.in_work)
         # Dictionaries keep the order of arrival: the first is the oldest.
-        self._open: dict[server_connection.Connection, None] = {}
+        self._open: dict[server_connection.Connection, str] = {}
+        """With whose each is: an address, of IPv6 a /64."""
+        self._held: collections.Counter[str] = collections.Counter()
         self._evictable: dict[server_connection.Connection, None] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
@@ -149,7 +154,11 @@ class Server:
 
     def gone(self, connection: server_connection.Connection) -> None:
         """The socket is closed."""
-        self._open.pop(connection, None)
+        holder = self._open.pop(connection, None)
+        if holder is not None:
+            self._held[holder] -= 1
+            if not self._held[holder]:
+                del self._held[holder]
         self._evictable.pop(connection, None)
         self._changed.set()
 
@@ -198,26 +207,63 @@ class Server:
                 return
             sock.setblocking(False)  # noqa: FBT003 - the call's form
             peer = peer_of(address)
-            if len(self._open) >= self.limits.sockets and not self._make_room():
+            holder = holder_of(peer)
+            if not self._has_room(holder):
                 self.evicted += 1
                 sock.close()
                 continue
             connection = server_connection.Connection(self, peer=peer)
-            self._open[connection] = None
+            self._open[connection] = holder
+            self._held[holder] += 1
             self._evictable[connection] = None
             connection.establishing = self._loop.create_task(
                 self._establish(sock, connection=connection), name="http1-accept"
             )
 
+    def _has_room(self, holder: str) -> bool:
+        """Whether a newcomer from there may stay; others may have been closed for it."""
+        part = self.limits.sockets_by_address
+        full = part is not None and self._held[holder] >= part
+        if full and not self._close_one(self._oldest_without_request(holder)):
+            return False
+        if len(self._open) < self.limits.sockets:
+            return True
+        if self._make_room():
+            return True
+        return part is not None and self._close_one(self._slowest(than=holder))
+
     def _make_room(self) -> bool:
-        oldest = next(iter(self._evictable), None)
+        return self._close_one(self._oldest_without_request())
+
+    def _oldest_without_request(
+        self, holder: str | None = None
+    ) -> server_connection.Connection | None:
+        def counts(one: server_connection.Connection) -> bool:
+            return holder is None or self._open[one] == holder
+
+        oldest = next((one for one in self._evictable if counts(one)), None)
         if oldest is None:
-            oldest = next((one for one in self._open if not one.complete), None)
-        if oldest is None:
+            oldest = next((one for one in self._open if not one.complete and counts(one)), None)
+        return oldest
+
+    def _slowest(self, *, than: str) -> server_connection.Connection | None:
+        """The slowest transfer of whoever holds the most, if that is more than `than` holds."""
+        most = max(self._held.values(), default=0)
+        if most <= self._held[than]:
+            return None
+        rates = [
+            (rate, number, one)
+            for number, (one, holder) in enumerate(self._open.items())
+            if self._held[holder] == most and (rate := one.rate) is not None
+        ]
+        return min(rates, default=(0.0, 0, None))[2]
+
+    def _close_one(self, one: server_connection.Connection | None) -> bool:
+        if one is None:
             return False
         self.evicted += 1
-        self.gone(oldest)  # counts as gone now, though its socket closes a moment later
-        oldest.abort()
+        self.gone(one)  # counts as gone now, though its socket closes a moment later
+        one.abort()
         return True
 
     def _pause_accepting(self, listening: socket.socket) -> None:
@@ -262,6 +308,13 @@ class Server:
         while not condition():
             self._changed.clear()
             await self._changed.wait()
+
+
+def holder_of(peer: str) -> str:
+    """Who holds a socket: the address, of IPv6 the /64, which is one customer's."""
+    if ":" not in peer:
+        return peer
+    return str(ipaddress.IPv6Network((peer, 64), strict=False))
 
 
 def peer_of(address: object) -> str:

@@ -96,6 +96,11 @@ class Connection(asyncio.Protocol):
         """Whether a complete request is owed an answer, or its answer is on the way out."""
         return self._phase in (_Phase.BODY, _Phase.WORK, _Phase.SEND, _Phase.DROP)
 
+    @property
+    def rate(self) -> float | None:
+        """How fast the client takes the answer that is on its way out; None where none is."""
+        return None if self._sending is None else self._sending.rate
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The handshake is over."""
         self._transport = cast("asyncio.Transport", transport)
