@@ -184,8 +184,8 @@ def _paste(issued: dict[str, Any]) -> Iterator[str]:
     if issued.get("bare_command"):
         printing.say(
             "On a machine that has no Enlist yet, paste this instead; it installs Enlist from this "
-            f"Platform and asks for the token (enlist nodes enroll-token {node_id} --raw prints "
-            f"the token alone):\n{issued['bare_command']}"
+            "Platform and asks for the token, which is the line above that begins with enj_:\n"
+            f"{issued['bare_command']}"
         )
     if issued["gateway_url"] is not None:
         printing.say(

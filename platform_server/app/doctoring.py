@@ -9,8 +9,9 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from platform_server.app import binding, data_dir, edges, orders
+from platform_server.app import binding, data_dir, orders
 from platform_server.doctor import checkup, inside, outside
+from platform_server.edge import handover
 from platform_server.endpoints import routes
 from platform_server.nodes import asking, configured
 from platform_server.sealing import key_file
@@ -56,7 +57,7 @@ def places(folder: pathlib.Path, *, environment: Mapping[str, str]) -> outside.P
             *(file_rules.file(f"{_STORE}{suffix}") for suffix in ("", "-wal", "-shm", ".lock")),
             file_rules.file(f"{run}/{data_dir.LOCK}"),
             file_rules.file(f"{run}/listener/tls.pem"),
-            file_rules.file(f"{run}/listener/{edges.UNITS_FILE}"),
+            file_rules.file(f"{run}/listener/{handover.WORDS}"),
             file_rules.file(f"{run}/api-tls.pem"),
         ),
     )

@@ -9,6 +9,7 @@ Known limit: each engine has its own folder; with several, bundles are added at 
 """
 
 import contextlib
+import errno
 import os
 import pathlib
 import stat
@@ -121,7 +122,7 @@ class Shelf:
         ranked = sorted(self._archived(), key=lambda one: _rank(one[2], one[0]), reverse=True)
         self._write(
             places.INSTALLER,
-            self._beside(ranked[0][0], _INSTALLER_SUFFIX).read_bytes() if ranked else None,
+            self._installer(ranked[0][0]) if ranked else None,
         )
         for arch in places.ARCHITECTURES:
             newest = next((one for one in ranked if one[2].arch == arch), None)
@@ -149,6 +150,15 @@ class Shelf:
                 if release is not None:
                     found.append((entry.name, entry.stat().st_size, release))
         return found
+
+    def _installer(self, sha256: str) -> bytes:
+        path = self._beside(sha256, _INSTALLER_SUFFIX)
+        try:
+            return private_files.read_regular(
+                path, max_bytes=releases.MOST_BYTES[releases.INSTALL_SH]
+            )
+        except private_files.FileTooLarge as error:
+            raise OSError(errno.EFBIG, "This is no installer of ours", str(path)) from error
 
     def _release(self, sha256: str) -> releases.Release | None:
         try:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from installer import archive as archives
-from installer.release import BadRelease
+from installer import release as releases
 from platform_server.bundles import shelf, uploads
 from platform_server.endpoints import calls, refusals, routes
 from platform_server.settings import groups
@@ -123,7 +123,7 @@ class BundleRoutes:
             source = held
         try:
             found = await asyncio.to_thread(_read, source, body=body, key=key)
-        except BadRelease as fault:
+        except releases.BadRelease as fault:
             await asyncio.to_thread(self._uploads.forget, body.sha256)
             raise refusals.invalid("sha256", str(fault)) from None
         return source, found
@@ -238,9 +238,11 @@ def _read(
     with path.open("rb") as file:
         found = archives.read(file, verify=verify)
     if (found.sha256, found.size) != (body.sha256, body.size):
-        raise BadRelease("The archive's bytes have another hash than was said.")
+        raise releases.BadRelease("The archive's bytes have another hash than was said.")
     if found.release.role != "worker":
-        raise BadRelease(f"This is a {found.release.role}'s bundle; machines install a worker's.")
+        raise releases.BadRelease(
+            f"This is a {found.release.role}'s bundle; machines install a worker's."
+        )
     return found
 
 

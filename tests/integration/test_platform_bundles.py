@@ -133,6 +133,10 @@ def test_the_bare_machines_line_fetches_the_installer_by_the_right_pin_alone(
     url = platform.said["bundle"]
     assert line.endswith(f"| sudo sh -s -- --role worker --from {url} --pin {issued['pins'][0]}")
 
+    # The bare machine asks for the token; the person has it before them, as they are told.
+    printed = enlist(platform, "nodes", "enroll-token", "bare-2").splitlines()
+    assert len([one for one in printed if one.startswith("enj_")]) == 1, printed
+
     # As typed, but for sudo; the script says what it was asked with.
     unprivileged = line.replace("sudo sh", "sh")
     done = subprocess.run(

@@ -2,6 +2,7 @@
 
 import datetime
 import io
+import os
 import pathlib
 
 import pytest
@@ -63,6 +64,21 @@ def test_the_newest_version_is_the_latest_in_whatever_order_they_come(
     assert one.all() == []
     assert not places.has_something(folder)
     assert list((folder / "sha256").iterdir()) == []
+
+
+def test_an_installer_that_is_none_is_neither_read_whole_nor_waited_for(
+    folder: pathlib.Path,
+) -> None:
+    small = small_bundles.make(KEY)
+    one = put(folder, small)
+    beside = folder / "sha256" / f"{small.sha256}.install.sh"
+    os.truncate(beside, 1 << 40)
+    with pytest.raises(OSError, match="no installer"):
+        one.refresh()
+    beside.unlink()
+    os.mkfifo(beside)
+    with pytest.raises(OSError, match="install"):
+        one.refresh()
 
 
 def test_each_architecture_has_a_latest_of_its_own(folder: pathlib.Path) -> None:
