@@ -50,7 +50,11 @@ def test_00_the_helper_serves_root_and_the_agents_account_alone(
     release = worker.run("readlink", "/opt/enlist/worker/current").strip().rpartition("/")[2]
     for become in ((), ("runuser", "-u", "enlist-worker", "--")):
         said = status(worker, become=become)
-        assert (said["release"], said["trust"]) == (release, [1, 1])
+        assert said["release"] == release
+        # The serial is higher where a suite before this one has changed a key of the Platform's.
+        trust = said["trust"]
+        assert isinstance(trust, list)
+        assert trust >= [1, 1]
     refused = worker.attempt("runuser", "-u", "nobody", "--", "python3", "/srv/ask.py")
     assert "Permission denied" in refused.err
 

@@ -56,7 +56,8 @@ def test_00_nothing_is_wrong_after_an_installation(
     platform.wait_state(NODE, "ready")
     for one, role in ((worker, "worker"), (platform.machine, "platform")):
         document = examined(one)
-        assert failed(document) == {}, document
+        # Nodes of other suites are unreachable: their machines were taken away.
+        assert failed(document).keys() <= {"platform.nodes"}, document
         names = {check["name"] for check in document["checks"]}
         assert {f"installation.{role}.receipt", f"{role}.files"} <= names
 
