@@ -33,6 +33,15 @@ def _since(machine: machine.Machine) -> list[str]:
     return [_shown(machine, one, "ActiveEnterTimestampMonotonic") for one in SOCKETS]
 
 
+def _settled(machine: machine.Machine) -> None:
+    """Nothing starts the edge anew any more for a change of its files."""
+    machine.until(
+        *("sh", "-c"),
+        'test "$(systemctl show -P ActiveState enlist-edge-tls.service)" = inactive'
+        " && test -z \"$(systemctl list-jobs --no-legend --plain 'enlist-*')\"",
+    )
+
+
 def _trust(machine: machine.Machine) -> str:
     """The status with which the listener answers the trust question."""
     return machine.run(
@@ -73,6 +82,7 @@ def test_01_a_restart_keeps_every_port_and_serves_who_connects_meanwhile(
     platform: installing.Platform,
 ) -> None:
     on = platform.machine
+    _settled(on)
     before, listener = _since(on), _shown(on, "enlist-listener.service", "MainPID")
     on.run("systemctl", "restart", "--no-block", "enlist-platform.service")
     _health(on)
@@ -143,6 +153,7 @@ def test_06_nothing_of_roots_is_read_by_way_of_the_platforms_folder(
     platform: installing.Platform,
 ) -> None:
     on = platform.machine
+    _settled(on)
     key = f"{DATA}/run/listener/tls.pem"
     copied = on.run("sha256sum", "/run/enlist-edge/tls.pem")
     assert copied.split()[0] == on.run("sha256sum", key).split()[0]
