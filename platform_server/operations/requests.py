@@ -190,6 +190,11 @@ def _target(
     archives: Sequence[shelf.Archive],
     wish: Wish,
 ) -> updates.Update:
+    if not content:
+        raise CannotUpdate(
+            f"The node {node_id} has sent no heartbeat yet, and so not told what it runs. Its first "
+            "one comes within half a minute: run the command again then."
+        )
     architecture = str(content.get("architecture", ""))
     if not architecture:
         raise CannotUpdate(

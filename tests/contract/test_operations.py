@@ -246,6 +246,15 @@ async def test_a_fault_of_ours_in_looking_is_tried_a_few_times_only(
     assert "Tried 3 times." in found.reason
 
 
+async def test_a_node_whose_first_heartbeat_is_still_to_come_is_not_called_an_old_one(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine, _ = await operating.place(store, folder=tmp_path)
+    await store.transact(lambda tx: tx.execute("DELETE FROM heartbeats"))
+    with pytest.raises(requests.CannotUpdate, match=r"no heartbeat yet.*run the command again"):
+        await engine.update("web-1")
+
+
 async def test_an_operation_on_a_removed_node_ends(
     store: contract.Store, tmp_path: pathlib.Path
 ) -> None:
