@@ -192,8 +192,8 @@ def _target(
 ) -> updates.Update:
     if not content:
         raise CannotUpdate(
-            f"The node {node_id} has sent no heartbeat yet, and so not told what it runs. Its first "
-            "one comes within half a minute: run the command again then."
+            f"The node {node_id} has sent no heartbeat yet, and so not told what it runs. Its "
+            "first one comes within half a minute: run the command again then."
         )
     architecture = str(content.get("architecture", ""))
     if not architecture:
