@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import random
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from platform_server.bundles import process
 from platform_server.edge import process as edge_process
 from tests.support import bundle_server, certificates, edge, waits
 
-CONTENT = os.urandom(3_000_000)
+CONTENT = random.Random(8446).randbytes(3_000_000)
 HASH = hashlib.sha256(CONTENT).hexdigest()
 
 
