@@ -69,6 +69,7 @@ _ELSEWHERE = (
     "renewal.",  # likewise
     "order.",  # test_order_crash_points
     "bundles.",  # test_bundle_crash_points
+    "operation.",  # test_operation_crash_points
 )
 
 _LIST_POINTS = textwrap.dedent(
