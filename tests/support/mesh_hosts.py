@@ -9,6 +9,7 @@ import dataclasses
 import ipaddress
 import os
 import pathlib
+import select
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ ONE_AT_A_TIME = pytest.mark.xdist_group("wireguard")
 """wireguard-go's control sockets share one folder, whatever the namespace."""
 
 _HEAR_SECONDS = 3
+_END_SECONDS = 20
 _TRIES = 12
 
 
@@ -177,8 +179,18 @@ def _take_down(name: str) -> None:
     )
     for pid in found.stdout.split():
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
+            _kill(int(pid))
     _run("ip", "netns", "del", name)
+
+
+def _kill(pid: int) -> None:
+    """Ends it and waits until it has ended, and lets go of its control socket and its name."""
+    process = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        select.select([process], [], [], _END_SECONDS)
+    finally:
+        os.close(process)
 
 
 def _run(*command: str) -> None:
