@@ -201,7 +201,7 @@ class Platform:
     def wait_heartbeat(self, node: str, *, seconds: float = READY_SECONDS) -> None:
         """Waits until the node has told of itself."""
         deadline = time.monotonic() + seconds
-        while self.node(node).get("heartbeat_age_ms") is None:
+        while self.node(node).get("capacity") is None:  # as it was stored, which is a little later
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{node} sent no heartbeat within {seconds} s.")
             time.sleep(PACE_SECONDS)
