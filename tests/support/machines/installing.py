@@ -232,6 +232,109 @@ class Platform:
             time.sleep(PACE_SECONDS)
 
 
+def version(self) -> str:
+        """The version it runs."""
+        return version(self.machine)
+
+    def enlist(self, *arguments: str, **how: Any) -> str:
+        """Runs `enlist` as root; it must succeed."""
+        return self.machine.run("enlist", *arguments, **how)
+
+    def configure(self, settings: str) -> None:
+        """Writes its config.toml and restarts it."""
+        path = "/var/lib/enlist/platform/config.toml"
+        self.machine.write(path, settings, mode=0o600)
+        self.machine.run("chown", "enlist-platform:", path)
+        self.machine.run("systemctl", "restart", "enlist-platform.service")
+
+    def wait_serving(self, *, seconds: float = 60) -> None:
+        """Waits until API, listener and bundle server answer."""
+        self.machine.until("enlist", "nodes", "list", seconds=seconds)
+        for port in (8444, 8446):
+            self.machine.until(
+                *("curl", "-sk", "-m", "5", "-o", "/dev/null", f"https://localhost:{port}/"),
+                seconds=seconds,
+            )
+
+    def token(self, node: str, *options: str) -> Token:
+        """Issues a join token for a node."""
+        said = json.loads(self.enlist("nodes", "enroll-token", node, *options, "-o", "json"))
+        return Token(
+            join_token=said["join_token"],
+            bare_command=said.get("bare_command", ""),
+            pins=tuple(said["pins"]),
+        )
+
+    def node(self, node: str) -> dict[str, Any]:
+        """The node as the list has it; empty when it has none of that name.
+
+        Asked over the local socket as it lies on the machine's disk: a command for each look would
+        take the time away from what is waited for.
+        """
+        socket = self.machine.root / "var/lib/enlist/platform/run/platform.sock"
+        connection = local_socket.Connection(str(socket), seconds=30)
+        try:
+            connection.request("GET", "/api/v1/nodes?limit=200")
+            listed = json.loads(connection.getresponse().read())["nodes"]
+        except (OSError, http.client.HTTPException):
+            return {}  # not there yet, or not any more
+        finally:
+            connection.close()
+        return next((found for found in listed if found["node_id"] == node), {})
+
+    def wait_state(
+        self, node: str, state: str, *, seconds: float = READY_SECONDS
+    ) -> dict[str, Any]:
+        """Waits until a node is in that state; returns it."""
+        return self.wait_node(node, seconds=seconds, state=state)
+
+    def wait_node(
+        self, node: str, *, seconds: float = READY_SECONDS, **wanted: Any
+    ) -> dict[str, Any]:
+        """Waits until the node's fields have these values; returns it."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.node(node)
+            if found and all(found.get(name) == value for name, value in wanted.items()):
+                return found
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{node} was not {wanted} within {seconds} s, but {found}.")
+            time.sleep(PACE_SECONDS)
+
+    def wait_heartbeat(self, node: str, *, seconds: float = READY_SECONDS) -> None:
+        """Waits until the node has told of itself."""
+        deadline = time.monotonic() + seconds
+        while self.node(node).get("capacity") is None:  # as it was stored, which is a little later
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{node} sent no heartbeat within {seconds} s.")
+            time.sleep(PACE_SECONDS)
+
+    def wait_gone(self, node: str, *, seconds: float = READY_SECONDS) -> None:
+        """Waits until the node is none of this Platform's any more."""
+        deadline = time.monotonic() + seconds
+        while self.node(node).get("state", "removed") != "removed":
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{node} was not removed within {seconds} s: {self.node(node)}.")
+            time.sleep(PACE_SECONDS)
+
+    def add_bundle(self, folder: str) -> None:
+        """Has the Platform serve the worker's bundle of a released folder."""
+        self.enlist("platform", "bundles", "add", folder)
+
+    def wait_newer_session(
+        self, node: str, *, than: int, seconds: float = READY_SECONDS
+    ) -> dict[str, Any]:
+        """Waits until the node is ready in a session after that generation; returns it."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.node(node)
+            if found.get("state") == "ready" and found["generation"] > than:
+                return found
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{node} had no session after {than} in {seconds} s: {found}.")
+            time.sleep(PACE_SECONDS)
+
+
 def data_dir(machine: machine_kit.Machine) -> pathlib.Path:
     """The worker's data directory as the host sees it."""
     return machine.root / "var/lib/enlist/worker"
@@ -242,11 +345,10 @@ def version(machine: machine_kit.Machine) -> str:
     return machine.run("enlist", "--version").split()[-1]
 
 
-def identity(machine: machine_kit.Machine) -> dict[str, bytes]:
-    """The machine's key and what it knows of its Platform, to compare before and after."""
-    folder = data_dir(machine)
-    names = [*sorted((folder / "identity").iterdir()), folder / "join.json"]
-    return {path.name: path.read_bytes() for path in names if path.suffix != ".lock"}
+def identity(machine: machine_kit.Machine) -> str:
+    """Hashes of the machine's key and of what it knows of its Platform, to compare."""
+    names = "identity/* join.json"
+    return machine.run("sh", "-c", f"cd /var/lib/enlist/worker && sha256sum {names} | grep -v lock")
 
 
 def release(machine: machine_kit.Machine) -> str:
