@@ -19,6 +19,7 @@ PREVIOUS_SET = crash_points.declare(
 SWITCHED = crash_points.declare(
     "install.switched", story="The new release is in use, and nothing has been restarted."
 )
+_IN_ROLE = pathlib.Path("releases")  # from the links, so that the folder may be moved
 
 
 def current(layout: layout_kit.Layout) -> str | None:
@@ -38,15 +39,15 @@ def to_release(layout: layout_kit.Layout, release_id: str) -> None:
     if before == release_id:
         return
     if before is not None:
-        _point(layout.previous, before)
+        point(layout.previous, _IN_ROLE / before)
         crash_points.reach(PREVIOUS_SET)
-    _point(layout.current, release_id)
+    point(layout.current, _IN_ROLE / release_id)
     crash_points.reach(SWITCHED)
 
 
 def back_to(layout: layout_kit.Layout, release_id: str) -> None:
     """Makes this release the one in use again; nothing is left to go back to."""
-    _point(layout.current, release_id)
+    point(layout.current, _IN_ROLE / release_id)
     with contextlib.suppress(FileNotFoundError):
         layout.previous.unlink()
 
@@ -60,11 +61,12 @@ def remove_others(layout: layout_kit.Layout) -> None:
             shutil.rmtree(entry.path)
 
 
-def _point(link: pathlib.Path, release_id: str) -> None:
+def point(link: pathlib.Path, target: pathlib.Path) -> None:
+    """Has the link lead there, in one step that a crash cannot split."""
     aside = link.with_name(f".tmp-{link.name}")
     with contextlib.suppress(FileNotFoundError):
         aside.unlink()
-    aside.symlink_to(pathlib.Path("releases") / release_id)
+    aside.symlink_to(target)
     aside.rename(link)
     private_files.sync_folder(link.parent)
 

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -25,7 +24,7 @@ from installer import tree
 from root_helper import places as places_kit
 from root_helper import refusals
 from runtime_kit import private_files
-from wire_protocol import updates
+from wire_protocol import signing, updates
 
 _CHUNK = 1024 * 1024
 _MOST_KEY_BYTES = 4096
@@ -106,15 +105,7 @@ def _copied(descriptor: int, *, wanted: updates.Update, folder: pathlib.Path) ->
 
 
 def _checked(copy: BinaryIO, *, places: places_kit.Places) -> archive_kit.Archive:
-    key = _release_key(places)
-
-    def verify(manifest: bytes, signature: bytes) -> bool:
-        try:
-            key.verify(signature, manifest)
-        except InvalidSignature:
-            return False
-        return True
-
+    verify = signing.verifier_of(_release_key(places))
     try:
         return archive_kit.read(copy, verify=verify)
     except release_format.BadRelease as error:

@@ -18,7 +18,7 @@ from installer import layout as layout_kit
 from installer import receipt as receipt_kit
 from root_helper import last_order, refusals
 from root_helper import places as places_kit
-from runtime_kit import crash_points, private_files
+from runtime_kit import crash_points
 from wire_protocol import updates
 
 SOCKET_UNIT = "enlist-helper.socket"
@@ -158,7 +158,7 @@ class Changing:
 
     def _change(self, order: last_order.LastOrder) -> last_order.Outcome:
         layout = self.places.layout
-        _point(self.places.finisher, running_release(layout))
+        switch.point(self.places.finisher, running_release(layout))
         crash_points.reach(FINISHER_SET)
         gives_up = order.tries > last_order.MOST_TRIES and order.back
         to = order.back if gives_up else order.to
@@ -232,12 +232,3 @@ def running_release(layout: layout_kit.Layout, *, prefix: str = sys.prefix) -> p
     if own.parent == layout.releases.resolve():
         return own
     return layout.current.resolve()
-
-
-def _point(link: pathlib.Path, target: pathlib.Path) -> None:
-    aside = link.with_name(f".tmp-{link.name}")
-    with contextlib.suppress(FileNotFoundError):
-        aside.unlink()
-    aside.symlink_to(target)
-    aside.rename(link)
-    private_files.sync_folder(link.parent)

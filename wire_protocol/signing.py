@@ -5,6 +5,7 @@ in; nothing here reads a file or a clock.
 """
 
 import hashlib
+from collections.abc import Callable
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
@@ -42,6 +43,22 @@ def is_signed_by(public_key: bytes, content: bytes, *, signature: bytes, context
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def verifier_of(key: ed25519.Ed25519PublicKey) -> Callable[[bytes, bytes], bool]:
+    """Tells of content and signature whether they go together, the content as it stands.
+
+    For releases, whose signature stands over a whole file, so that openssl can verify it as well.
+    """
+
+    def verify(content: bytes, signature: bytes) -> bool:
+        try:
+            key.verify(signature, content)
+        except InvalidSignature:
+            return False
+        return True
+
+    return verify
 
 
 def _message(content: bytes, *, context: str) -> bytes:

@@ -179,11 +179,11 @@ def _unpack(file: BinaryIO, checked: "archive.Archive", *, folder: pathlib.Path)
 
 def _verifier(path: pathlib.Path) -> "archive.Verify":
     """By the release key that this machine trusts from its first installation on."""
-    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - as above
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - as above
     from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
 
     from runtime_kit import private_files  # noqa: PLC0415
+    from wire_protocol import signing  # noqa: PLC0415
 
     try:
         pem = private_files.read_regular(path, max_bytes=_MOST_KEY)
@@ -192,16 +192,7 @@ def _verifier(path: pathlib.Path) -> "archive.Verify":
         raise NotInstalled(f"{path} cannot be read. Run the installer again.") from error
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise NotInstalled(f"{path} is no Ed25519 key. Run the installer again.")
-    known = key
-
-    def verify(manifest: bytes, signature: bytes) -> bool:
-        try:
-            known.verify(signature, manifest)
-        except InvalidSignature:
-            return False
-        return True
-
-    return verify
+    return signing.verifier_of(key)
 
 
 def _present(here: "installed.Installed") -> str:

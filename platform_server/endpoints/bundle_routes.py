@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -27,7 +27,7 @@ from platform_server.endpoints import calls, refusals, routes
 from platform_server.settings import groups
 from platform_server.store import contract
 from runtime_kit import private_files
-from wire_protocol import admin, bundles
+from wire_protocol import admin, bundles, signing
 
 RELEASE_KEY: Final = "release.pub"
 _MAX_KEY_BYTES: Final = 4096
@@ -227,16 +227,8 @@ def _read(
     path: pathlib.Path, *, body: bundles.AddRequest, key: ed25519.Ed25519PublicKey
 ) -> archives.Archive:
     """The archive, checked; raises `BadRelease`."""
-
-    def verify(manifest: bytes, signature: bytes) -> bool:
-        try:
-            key.verify(signature, manifest)
-        except InvalidSignature:
-            return False
-        return True
-
     with path.open("rb") as file:
-        found = archives.read(file, verify=verify)
+        found = archives.read(file, verify=signing.verifier_of(key))
     if (found.sha256, found.size) != (body.sha256, body.size):
         raise releases.BadRelease("The archive's bytes have another hash than was said.")
     if found.release.role != "worker":
