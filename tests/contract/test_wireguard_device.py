@@ -11,8 +11,6 @@ from runtime_kit.wireguard import backends, config, device, keys, programs
 from tests.support import mesh_hosts, waits
 from wire_protocol import mesh
 
-pytestmark = mesh_hosts.ONE_AT_A_TIME
-
 NETWORK = ipaddress.ip_network("fd98:0:0:1::/64")
 HUB, ONE = NETWORK[1], NETWORK[0x11]
 PORT = 51_820

@@ -15,7 +15,7 @@ from wire_protocol import problems
 Hosts = tuple[mesh_hosts.Host, list[mesh_hosts.Host]]
 OPTIONAL = {"ENLIST_MESH__REQUIRED": "false"}
 # Several real programs on a machine that may be busy; one at a time, as in mesh_hosts.
-pytestmark = [pytest.mark.timeout(300), mesh_hosts.ONE_AT_A_TIME]
+pytestmark = pytest.mark.timeout(300)
 UNDISTURBED_SECONDS = 60.0  # a node goes on by itself within two heartbeats
 
 

@@ -18,8 +18,6 @@ from wire_protocol import helper_state
 from worker_agent.door import root_helper
 from worker_agent.mesh import by_helper
 
-pytestmark = mesh_hosts.ONE_AT_A_TIME
-
 NETWORK = ipaddress.ip_network("fd98:0:0:1::/64")
 HUB, ONE = NETWORK[1], NETWORK[0x11]
 PORT = 51_820

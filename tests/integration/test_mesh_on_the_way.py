@@ -10,7 +10,7 @@ import pytest
 from tests.support import machine, mesh_hosts, mesh_nodes, operators, real_platform, routed_hosts
 
 # Several real programs on a machine that may be busy; one at a time, as in mesh_hosts.
-pytestmark = [pytest.mark.timeout(300), mesh_hosts.ONE_AT_A_TIME]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -22,9 +23,8 @@ from runtime_kit.wireguard import programs
 
 HUB_NAME = "p.enlist.test"
 
-ONE_AT_A_TIME = pytest.mark.xdist_group("wireguard")
-"""wireguard-go's control sockets share one folder, whatever the namespace."""
-
+_CONTROL = pathlib.Path("/run/wireguard")
+_OWN_CONTROL = f'mount --bind "$1" {_CONTROL} && shift && exec "$@"'
 _HEAR_SECONDS = 3
 _END_SECONDS = 20
 _TRIES = 12
@@ -32,16 +32,22 @@ _TRIES = 12
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One namespace; `address` is its own on the cable, `hub` the middle's."""
+    """One namespace; `address` is its own on the cable, `hub` the middle's.
+
+    wireguard-go's control sockets lie in one folder of the whole machine, where two hosts' would
+    have one name: `control` is laid over it for every program of this host.
+    """
 
     name: str
     address: str
     hub: str
+    control: pathlib.Path
 
     @property
     def inside(self) -> tuple[str, ...]:
         """What to put before a command to run it there."""
-        return ("ip", "netns", "exec", self.name)
+        enter = ("ip", "netns", "exec", self.name)
+        return (*enter, "sh", "-c", _OWN_CONTROL, "sh", str(self.control))
 
     def run(self, *command: str) -> str:
         """Runs a command there; it must succeed."""
@@ -164,8 +170,11 @@ def _new(name: str, *, number: int, undo: contextlib.ExitStack) -> Host:
     folder = pathlib.Path("/etc/netns") / name
     folder.mkdir(parents=True)
     undo.callback(shutil.rmtree, folder)
+    _CONTROL.mkdir(mode=0o700, exist_ok=True)
+    control = pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    undo.callback(shutil.rmtree, control)
     net = ipaddress.IPv4Network(f"10.98.{number}.0/24")
-    host = Host(name=name, address=str(net[2]), hub=str(net[1]))
+    host = Host(name=name, address=str(net[2]), hub=str(net[1]), control=control)
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{host.hub} {HUB_NAME}\n")
     host.run("ip", "link", "set", "lo", "up")
     if number == 0:  # the middle reaches itself by its name, too
