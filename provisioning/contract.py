@@ -288,12 +288,16 @@ class Validation:
 class Plan:
     """What `validating` found for this very request: each sentence stops the order.
 
-    `warnings` do not. `price` is that of machine, disk and addresses together.
+    `warnings` do not. `price` is that of machine, disk and addresses together. `settled` is the
+    request with what it left open made exact (an image's id, a subnet and its zone, the client
+    token of that zone): where it is given, it is what to write down and send. Asked again with it,
+    the driver changes nothing more.
     """
 
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     price: Price | None = None
+    settled: Request | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
