@@ -9,10 +9,11 @@ from wire_protocol import admin, versions
 MOST_NODES = 500
 OperationState = Literal[
     "requested", "running", "preparing", "staging", "restarting", "resuming", "undoing", "done",
-    "failed", "cancelled",
+    "validating", "creating", "booting", "bootstrapping", "enrolling", "verifying", "active",
+    "cancelling", "deleting", "deleted", "unresolved", "failed", "cancelled",
 ]  # fmt: skip
 ErrorClass = Literal["transient", "permanent", "needs-operator"]
-ENDED = ("done", "failed", "cancelled")
+ENDED = ("done", "active", "deleted", "failed", "cancelled")
 
 
 class Step(admin.Answer):
