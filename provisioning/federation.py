@@ -5,8 +5,8 @@ one audience. `providers.Assertion` makes one of our own issuer; `FileAssertion`
 somebody else writes into a file. Each provider has an audience of its own, so that an assertion
 taken at one is refused by every other.
 
-Known limit: nothing is judged here. Who believes an assertion verifies it; that it is well formed is
-looked at only where it comes from a file.
+Known limit: nothing is judged here. Who believes an assertion verifies it; that it is well formed
+is looked at only where it comes from a file.
 """
 
 import pathlib
