@@ -164,7 +164,11 @@ class Power(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A machine as the provider sees it. `ref` is its id there; `raw_state` its own word."""
+    """A machine as the provider sees it. `ref` is its id there; `raw_state` its own word.
+
+    `instance_id` is its id as its own metadata service tells it to the machine; None where that is
+    not known for certain. A half-made one (children alone) has power `FAILED`.
+    """
 
     ref: str
     name: str
@@ -172,6 +176,7 @@ class Instance:
     power: Power
     raw_state: str
     zone: str | None = None
+    instance_id: str | None = None
     owner: Owner | None = None  # None: carries none of our tags, or not all of them
     size: str = ""
     image: str = ""

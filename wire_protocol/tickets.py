@@ -12,7 +12,8 @@ It names no end: only the Platform's clock and the enrollment's row decide how l
 import base64
 import dataclasses
 import datetime
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from wire_protocol import (
@@ -31,6 +32,7 @@ MAX_DOCUMENT_BYTES: Final = 6144  # 8192 characters of base64
 MAX_TICKET_BYTES: Final = 9216
 _MAX_URL: Final = 512
 _MAX_PINS: Final = 16
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class Refused(Exception):
@@ -39,19 +41,23 @@ class Refused(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """What the machine installs, and where it is. `sha256` is the archive's, in hex."""
+    """What the machine installs, and where it is. `archives`: by processor, SHA-256 in hex."""
 
     url: str
     pins: tuple[pins.Pin, ...]
-    version: str
-    sha256: str
+    archives: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """What is signed. `token` is the secret half; it opens only with this very document."""
+    """What is signed. `token` is the secret half; it opens only with this very document.
+
+    `expires_at` lets the machine add a hint to a refusal and decides nothing.
+    """
 
     platform_id: ids.PlatformId
+    installation: str
+    infra: str
     node_id: ids.NodeId
     operation_id: str
     attempt: int
@@ -59,6 +65,7 @@ class Document:
     pins: tuple[pins.Pin, ...]
     trust_key_ids: tuple[ids.KeyId, ...]
     issued_at: datetime.datetime
+    expires_at: datetime.datetime
     bundle: Bundle | None
     token: enrollment_token.EnrollmentToken = dataclasses.field(repr=False)
 
@@ -69,22 +76,20 @@ class Document:
             {
                 "v": VERSION,
                 "platform_id": self.platform_id,
+                "installation": self.installation,
+                "infra": self.infra,
                 "node_id": self.node_id,
-                "operation_id": self.operation_id,
+                "operation": self.operation_id,
                 "attempt": self.attempt,
-                "url": self.url,
+                "platform_url": self.url,
                 "pins": list(self.pins),
                 "trust_key_ids": list(self.trust_key_ids),
                 "issued_at": times.to_rfc3339(self.issued_at),
+                "expires_at": times.to_rfc3339(self.expires_at),
                 "token": self.token.text(),
-                "bundle": None
-                if bundle is None
-                else {
-                    "url": bundle.url,
-                    "pins": list(bundle.pins),
-                    "version": bundle.version,
-                    "sha256": bundle.sha256,
-                },
+                "bundle_url": None if bundle is None else bundle.url,
+                "bundle_pins": [] if bundle is None else list(bundle.pins),
+                "bundles": {} if bundle is None else dict(bundle.archives),
             }
         )
         if len(content) > MAX_DOCUMENT_BYTES:
@@ -149,15 +154,18 @@ def read_document(content: bytes) -> Document:
     with strict_json.judged():
         return Document(
             platform_id=ids.PlatformId(fields.text("platform_id", most=64)),
+            installation=fields.text("installation", most=64),
+            infra=fields.text("infra", most=64),
             node_id=ids.parse_node_id(fields.text("node_id", most=64)),
-            operation_id=fields.text("operation_id", most=64),
+            operation_id=fields.text("operation", most=64),
             attempt=fields.integer("attempt", least=1, most=1000),
-            url=fields.text("url", most=_MAX_URL),
-            pins=_pins(fields),
+            url=fields.text("platform_url", most=_MAX_URL),
+            pins=_pins(fields, "pins"),
             trust_key_ids=tuple(
                 ids.parse_key_id(one) for one in fields.texts("trust_key_ids", most=16)
             ),
             issued_at=fields.moment("issued_at"),
+            expires_at=fields.moment("expires_at"),
             bundle=_bundle(fields),
             token=enrollment_token.parse(fields.text("token", most=enrollment_token.LENGTH)),
         )
@@ -184,16 +192,20 @@ def verify(
 
 
 def _bundle(fields: strict_json.Fields) -> Bundle | None:
-    if not fields.has("bundle"):
+    if not fields.has("bundle_url"):
         return None
-    inner = fields.inner("bundle")
+    archives = fields.value("bundles")
+    if not isinstance(archives, dict) or not all(
+        isinstance(key, str) and isinstance(value, str) and _SHA256.fullmatch(value)
+        for key, value in archives.items()
+    ):
+        raise strict_json.Malformed("ticket.bundles must give a SHA-256 for each processor.")
     return Bundle(
-        url=inner.text("url", most=_MAX_URL),
-        pins=_pins(inner),
-        version=inner.text("version", most=64),
-        sha256=inner.text("sha256", most=64),
+        url=fields.text("bundle_url", most=_MAX_URL),
+        pins=_pins(fields, "bundle_pins"),
+        archives=archives,
     )
 
 
-def _pins(fields: strict_json.Fields) -> tuple[pins.Pin, ...]:
-    return tuple(pins.parse_pin(one) for one in fields.texts("pins", most=_MAX_PINS))
+def _pins(fields: strict_json.Fields, name: str) -> tuple[pins.Pin, ...]:
+    return tuple(pins.parse_pin(one) for one in fields.texts(name, most=_MAX_PINS))
