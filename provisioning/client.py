@@ -10,18 +10,12 @@ Known limit: answers are read whole; nothing here streams.
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import httpx
 
-from provisioning import answers, contract, outcomes
+from provisioning import answers, contract, outcomes, providers
 from runtime_kit import clock as clock_kit
-
-CONNECT_SECONDS: Final = 10
-READ_SECONDS: Final = 60
-"""Nothing shorter: an answer to a create that we did not wait for costs a look-up, or an account
-(a 5-second limit and blind repeats had one locked)."""
-CREATE_SECONDS: Final = 120
 
 Headers = Callable[[contract.ApiCall], Awaitable[Mapping[str, str]]]
 """Makes what proves us, anew for each call; may fetch a token first, and raise a `Fault`."""
@@ -51,6 +45,7 @@ class Client:
         read: Read,
         table: Mapping[str, answers.Verdict],
         is_time_bound: bool = False,
+        limits: providers.TimeLimits = providers.TimeLimits(),  # noqa: B008 - it is frozen
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._observer = observer
@@ -59,10 +54,11 @@ class Client:
         self._read = read
         self._table = table
         self._is_time_bound = is_time_bound
+        self._limits = limits
         self.budget: answers.Budget | None = None
         self._http = httpx.AsyncClient(
             base_url=address,
-            timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+            timeout=httpx.Timeout(limits.read, connect=limits.connect),
             follow_redirects=False,
             trust_env=False,  # neither a proxy nor a .netrc of the environment sees credentials
             transport=transport,
@@ -88,9 +84,10 @@ class Client:
         verb = method or call.name.partition(" ")[0]
         proof = await self._headers(call)
         await self._observer(call)
-        seconds = CREATE_SECONDS if call.changes else READ_SECONDS
+        limits = self._limits
+        seconds = limits.create if call.changes else limits.read
         try:
-            async with asyncio.timeout(seconds + CONNECT_SECONDS):
+            async with asyncio.timeout(seconds + limits.connect):
                 status, told, content = await self._exchange(
                     self._http.build_request(
                         verb,
@@ -99,7 +96,7 @@ class Client:
                         json=body,
                         data=form,
                         headers={**proof, **(headers or {})},
-                        timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS),
+                        timeout=httpx.Timeout(seconds, connect=limits.connect),
                     )
                 )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as fault:

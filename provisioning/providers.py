@@ -34,6 +34,19 @@ class Assertion(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """How long a call may take, in seconds. The defaults are never shortened outside tests.
+
+    An answer to a create that nobody waited for costs a look-up, or an account: a limit of five
+    seconds and blind repeats had one locked.
+    """
+
+    connect: float = 10.0
+    read: float = 60.0
+    create: float = 120.0  # of every call that changes something
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """All that a driver is made of.
 
@@ -48,6 +61,7 @@ class Opening:
     clock: clock_kit.Clock
     endpoints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     assertion: Assertion | None = None
+    limits: TimeLimits = TimeLimits()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
