@@ -87,6 +87,32 @@ def fault_of(
     )
 
 
+def failed(
+    what: str,
+    *,
+    code: str,
+    message: str,
+    table: Mapping[str, Verdict],
+    hide: Iterable[str] = (),
+) -> outcomes.Fault:
+    """The fault of something accepted that then failed, told in an answer that was a success.
+
+    No status is told there, and it is over: an unmapped code is permanent, and so is one that
+    would be unknown as an answer to a call.
+    """
+    verdict = table.get(code)
+    if verdict is None or verdict.outcome is outcomes.Outcome.UNKNOWN:
+        verdict = Verdict(outcome=outcomes.Outcome.NOT_DONE_PERMANENT, topic=outcomes.Topic.OTHER)
+    said = f"{code}: {message}" if code else message
+    return outcomes.Fault(
+        f"{what} was accepted and then failed: {_plain(said, hide=hide) or 'no words'}",
+        outcome=verdict.outcome,
+        topic=verdict.topic,
+        code=code,
+        link=verdict.link,
+    )
+
+
 def unreachable(what: str, reason: str) -> outcomes.Fault:
     """No connection came about, so nothing was sent."""
     return outcomes.Fault(

@@ -275,6 +275,23 @@ def parse(kind: Kind, fields: Mapping[str, str]) -> Credential:
     return _made(kind, {name: value.strip() for name, value in given.items() if value.strip()})
 
 
+def settings_of(kind: Kind, document: str) -> Mapping[str, str]:
+    """What a pasted document says that belongs to the connection rather than to the credential.
+
+    Raises:
+        Unusable: the document is no JSON object, or too long.
+    """
+    told = _document(kind, document)
+    names = {"resourceGroup": "resource_group", "resource_group": "resource_group"}
+    if kind is not Kind.AZURE_SECRET:
+        return {}
+    return {
+        ours: value
+        for name, ours in names.items()
+        if isinstance(value := told.get(name), str) and value.strip()
+    }
+
+
 def sealed_form(credential: Credential) -> bytes:
     """The credential as JSON bytes, secrets in it: to be sealed at once and never kept."""
     fields: dict[str, str] = {}
@@ -309,7 +326,7 @@ def shown(credential: Credential) -> Mapping[str, str]:
     }
 
 
-def _of_document(kind: Kind, document: str) -> dict[str, str]:
+def _document(kind: Kind, document: str) -> dict[str, Any]:
     if kind not in _DOCUMENT_KINDS:
         raise Unusable(f"A credential of kind {kind} is given by fields, not as a document.")
     if len(document.encode()) > MOST_BYTES:
@@ -320,6 +337,11 @@ def _of_document(kind: Kind, document: str) -> dict[str, str]:
         raise Unusable("The document is not JSON.") from fault
     if not isinstance(told, dict):
         raise Unusable("The document is not a JSON object.")
+    return told
+
+
+def _of_document(kind: Kind, document: str) -> dict[str, str]:
+    told = _document(kind, document)
     if kind is Kind.GCP_KEY and told.get("type") != "service_account":
         raise Unusable(
             "The document is no service account's key (its type is not service_account); "

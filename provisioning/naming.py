@@ -6,6 +6,7 @@ Tag keys and values fit every provider's rules: lower case, digits and `-`, at m
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,6 +14,8 @@ from provisioning import contract
 
 LONGEST_NAME: Final = 63
 LONGEST_WINDOWS_NAME: Final = 15
+_SUFFIX: Final = 10
+_FOREIGN: Final = re.compile(r"[^a-z0-9]+")
 _MARK: Final = "enlist"
 INSTALLATION: Final = f"{_MARK}-installation"
 OPERATION: Final = f"{_MARK}-operation"
@@ -23,18 +26,15 @@ ATTEMPT: Final = f"{_MARK}-attempt"
 
 def name_of(owner: contract.Owner) -> str:
     """The provider's name of this attempt: `NODE-SUFFIX`, the suffix fresh for each attempt."""
-    suffix = _digest("name", owner.installation, owner.operation, str(owner.attempt))[:10]
-    stem = owner.node.lower().replace(".", "-").strip("-")[: LONGEST_NAME - len(suffix) - 1]
-    stem = stem.rstrip("-")
-    if not stem or not stem[0].isalpha():
-        stem = f"n{stem}"[: LONGEST_NAME - len(suffix) - 1]
-    return f"{stem}-{suffix}"
+    return _name(owner, tail="")
 
 
 def child_name(owner: contract.Owner, kind: contract.ChildKind) -> str:
-    """The name of what hangs on the machine: its own name with the kind behind it."""
-    tail = f"-{kind.value}"
-    return f"{name_of(owner)[: LONGEST_NAME - len(tail)].rstrip('-')}{tail}"
+    """The name of what hangs on the machine: its own name, shorter, with the kind behind it.
+
+    However long the node's id is, the suffix stays whole: two attempts share no child's name.
+    """
+    return _name(owner, tail=f"-{kind.value}")
 
 
 def client_token(owner: contract.Owner, *, zone: str) -> str:
@@ -54,7 +54,9 @@ def tags_of(owner: contract.Owner) -> Mapping[str, str]:
 
 
 def owner_of(tags: Mapping[str, str]) -> contract.Owner | None:
-    """Whose it is; None where one of the tags is missing or out of shape."""
+    """Whose it is; None where one of the tags is missing, empty or out of shape."""
+    if not all(tags.get(name) for name in (INSTALLATION, INFRA, OPERATION, NODE)):
+        return None
     try:
         return contract.Owner(
             installation=tags[INSTALLATION],
@@ -65,6 +67,15 @@ def owner_of(tags: Mapping[str, str]) -> contract.Owner | None:
         )
     except (KeyError, ValueError):
         return None
+
+
+def _name(owner: contract.Owner, *, tail: str) -> str:
+    suffix = _digest("name", owner.installation, owner.operation, str(owner.attempt))[:_SUFFIX]
+    room = LONGEST_NAME - len(suffix) - 1 - len(tail)
+    stem = _FOREIGN.sub("-", owner.node.lower())[:room].strip("-")
+    if not stem or not stem[0].isalpha():
+        stem = f"n{stem}"[:room].rstrip("-")
+    return f"{stem}-{suffix}{tail}"
 
 
 def _digest(*parts: str) -> str:
