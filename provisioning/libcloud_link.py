@@ -21,12 +21,9 @@ from typing import Any, Final
 import requests
 from libcloud import http as libcloud_http
 
-from provisioning import answers, contract, outcomes
+from provisioning import answers, contract, outcomes, providers
 from runtime_kit import clock as clock_kit
 
-CONNECT_SECONDS: Final = 10
-READ_SECONDS: Final = 60
-CREATE_SECONDS: Final = 120
 _CHUNK_BYTES: Final = 65_536
 
 Read = Callable[[Any], tuple[str, str]]
@@ -61,13 +58,14 @@ class _TooLong(Exception):
 class _Exchange:
     """What the thread knows of the call that it is making."""
 
-    def __init__(self) -> None:
-        self.seconds = READ_SECONDS
+    def __init__(self, limits: providers.TimeLimits) -> None:
+        self.limits = limits
+        self.seconds = limits.read
         self.is_sent = False
         self.headers: Mapping[str, str] = {}
         self.content = b""
 
-    def begin(self, seconds: int) -> None:
+    def begin(self, seconds: float) -> None:
         self.seconds, self.is_sent, self.headers, self.content = seconds, False, {}, b""
 
 
@@ -109,7 +107,7 @@ class _Transport(libcloud_http.LibcloudConnection):  # type: ignore[misc]
             allow_redirects=False,
             stream=True,
             verify=self.verification,
-            timeout=(CONNECT_SECONDS, self.exchange.seconds),
+            timeout=(self.exchange.limits.connect, self.exchange.seconds),
         )
         content = bytearray()
         try:
@@ -142,12 +140,14 @@ class Link:
         clock: clock_kit.Clock,
         read: Read,
         judge: Judge,
+        limits: providers.TimeLimits,
     ) -> None:
         self._observer = observer
         self._clock = clock
         self._read = read
         self._judge = judge
-        self._exchange = _Exchange()
+        self._limits = limits
+        self._exchange = _Exchange(limits)
         self._thread = concurrent.futures.ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="libcloud"
         )
@@ -171,10 +171,10 @@ class Link:
             outcomes.Fault: anything but a success with a readable body.
         """
         await self._observer(call)
-        seconds = CREATE_SECONDS if call.changes else READ_SECONDS
+        seconds = self._limits.create if call.changes else self._limits.read
         waiting = self._thread.submit(self._made, function, seconds)
         try:
-            async with asyncio.timeout(seconds + CONNECT_SECONDS):
+            async with asyncio.timeout(seconds + self._limits.connect):
                 told = await asyncio.wrap_future(waiting)
         except TimeoutError:
             raise answers.unanswered(call.name, "no answer in time") from None
@@ -187,7 +187,7 @@ class Link:
         """Ends its thread when what it is doing has come to an end."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _made(self, function: Callable[[], Any], seconds: int) -> Told:
+    def _made(self, function: Callable[[], Any], seconds: float) -> Told:
         self._exchange.begin(seconds)
         try:
             result = function()
