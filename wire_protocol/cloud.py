@@ -25,7 +25,7 @@ Provider = Literal[
 CredentialKind = Literal[
     "token", "aws-keys", "aws-role", "aws-web-identity", "aws-ambient", "azure-secret",
     "azure-federated", "azure-token-file", "gcp-key", "gcp-federated", "upcloud-token",
-    "upcloud-password", "none",
+    "upcloud-password", "openstack-application", "none",
 ]  # fmt: skip
 CONNECTION_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _FIELD_NAME = r"^[a-z][a-z0-9_]{0,39}$"
@@ -270,10 +270,10 @@ class Costs(admin.Answer):
 
 
 class IssuerFile(admin.Answer):
-    """One static document of our own OIDC issuer, and its path below the issuer's address."""
+    """One static file of our own OIDC issuer, and its path below the issuer's address."""
 
     path: str
-    content: str
+    document: str
 
 
 class Issuer(admin.Answer):
