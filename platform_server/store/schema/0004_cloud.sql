@@ -32,7 +32,8 @@ CREATE TABLE cloud_connections (
 
 -- One ordered machine, from the order to its confirmed end. It counts in the caps and in the bill
 -- until `gone_at` or `forgotten_at` stands. `provider_ref` is the provider's id once it is known.
--- `seen` is the provider's own view of it as of `seen_at`.
+-- `seen` is the provider's own view of it as of `seen_at`; `missed` counts looks in a row that did
+-- not find what was there before. `running_at`: when it was first seen to run.
 CREATE TABLE cloud_machines (
     machine_id     TEXT NOT NULL PRIMARY KEY,
     node_id        TEXT NOT NULL,
@@ -57,8 +58,13 @@ CREATE TABLE cloud_machines (
     ordered_at     {int} NOT NULL,
     ordered_by     TEXT NOT NULL,
     present_at     {int},
+    running_at     {int},
     active_at      {int},
+    missed         {int} NOT NULL DEFAULT 0,
     delete_asked_at {int},
+    delete_asked_by TEXT,
+    keep_machine   {int} NOT NULL DEFAULT 0 CHECK (keep_machine IN (0, 1)),
+    delete_sent_at {int},
     gone_at        {int},
     forgotten_at   {int},
     forgotten_by   TEXT
@@ -72,6 +78,7 @@ CREATE INDEX cloud_machines_by_connection ON cloud_machines (connection_id)
 
 -- Written and committed before the provider is called. `request` is the exact order without its
 -- first-boot data, which is sealed: it holds a ticket. `outcome` is NULL while nobody knows.
+-- `doubted_at`: since when nobody knows whether it was done.
 CREATE TABLE cloud_attempts (
     operation_id   TEXT NOT NULL,
     attempt        {int} NOT NULL,
@@ -94,9 +101,14 @@ CREATE TABLE cloud_attempts (
     looked_up_at   {int},
     written_at     {int} NOT NULL,
     sent_at        {int},
+    doubted_at     {int},
     settled_at     {int},
     PRIMARY KEY (operation_id, attempt)
 ) {strict};
+
+CREATE INDEX cloud_attempts_by_enrollment ON cloud_attempts (enrollment_id)
+    WHERE enrollment_id IS NOT NULL;
+CREATE INDEX cloud_attempts_by_machine ON cloud_attempts (machine_id);
 
 -- What hangs on a machine, or is kept beside machines: disks, interfaces, security groups, volumes,
 -- snapshots, stable addresses. `keep` goes with no machine. `operation_id` made it.
