@@ -1,9 +1,7 @@
 """The rows of connections: one credential at one provider, sealed, and what is known of it.
 
-Reading, sealing, pausing and resuming. A credential leaves its row only through `open_secret`,
-which `using` calls when a driver is opened, and nothing here shows it. A connection is paused once,
-by whoever first learns that its credential is refused, and only if that was the present credential:
-what an old one met says nothing of the new.
+A credential leaves its row only through `open_secret`, which `using` and `connecting` call when a
+driver is opened, and nothing here shows it. Whether a connection may be used is `pausing`'s part.
 """
 
 import dataclasses
@@ -12,14 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from platform_server.audit import actions, events
 from platform_server.sealing import envelope, sealed_rows
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 
 ACTOR: Final = "platform:cloud"
-PROBE_SECONDS: Final = 300
-LONGEST_REASON: Final = 1024
 _COLUMNS: Final = (
     "connection_id, name, infra, provider, settings, credential_kind, credential_at, external_id, "
     "account, principal, paused_at, paused_reason, paused_topic, probe_at, checked_at, checked, "
@@ -71,6 +66,42 @@ class Connection:
     created_by: str
 
 
+def new(
+    *,
+    connection_id: str,
+    name: str,
+    infra: str,
+    provider: str,
+    settings: Mapping[str, Any],
+    credential_kind: str,
+    external_id: str | None,
+    now: datetime.datetime,
+    created_by: str,
+) -> Connection:
+    """One that nothing is known of yet."""
+    return Connection(
+        connection_id=connection_id,
+        name=name,
+        infra=infra,
+        provider=provider,
+        settings=dict(settings),
+        credential_kind=credential_kind,
+        credential_at=now,
+        has_secret=False,
+        external_id=external_id,
+        account="",
+        principal="",
+        pause=None,
+        checked_at=None,
+        checked={},
+        consent=None,
+        offer_at=None,
+        refreshed_at=None,
+        created_at=now,
+        created_by=created_by,
+    )
+
+
 async def find(tx: contract.Tx, *, connection_id: str) -> Connection | None:
     """The connection of this id, or of this name."""
     row = await tx.fetch_one(
@@ -117,14 +148,6 @@ async def list_page(
     return [_of_row(row) for row in rows]
 
 
-async def is_paused(tx: contract.Tx, *, connection_id: str, now: datetime.datetime) -> bool:
-    """Whether it is paused and no probe is due: what waits for it has nothing to do now."""
-    found = await find(tx, connection_id=connection_id)
-    if found is None or found.pause is None:
-        return False
-    return found.pause.probe_at is not None and found.pause.probe_at > now
-
-
 # --- the credential -----------------------------------------------------------------------------
 
 
@@ -156,120 +179,71 @@ def _sealed_name(connection_id: str) -> str:
     return f"cloud-connection:{connection_id}"
 
 
-# --- pausing ------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------
 
 
-async def pause(
-    tx: contract.Tx,
-    *,
-    connection: Connection,
-    reason: str,
-    topic: str,
-    environment: str,
-    now: datetime.datetime,
-) -> bool:
-    """Pauses it, unless it is paused or has another credential by now; says whether it did.
+async def lock(tx: contract.Tx, *, connection_id: str) -> None:
+    """Of two that decide by what hangs on this connection, the second sees the first.
 
-    One event and one action tell of it, whoever else meets the same refusal.
+    Whoever orders something through it takes this, and so does whoever forgets it.
     """
-    changed = await tx.execute(
-        "UPDATE cloud_connections SET paused_at = ?, paused_reason = ?, paused_topic = ?, "
-        "probe_at = ? WHERE connection_id = ? AND paused_at IS NULL AND credential_at = ?",
-        clock_kit.to_micros(now),
-        _kept(reason),
-        topic,
-        clock_kit.to_micros(now + datetime.timedelta(seconds=PROBE_SECONDS)),
+    await tx.lock(f"cloud-connection:{connection_id}")
+
+
+async def put(
+    tx: contract.Tx, *, connection: Connection, sealed: bytes | None, kek_id: str | None
+) -> None:
+    """Stores it with its credential; pause and consent of one that is there stay as they are."""
+    await tx.execute(
+        "INSERT INTO cloud_connections(connection_id, name, infra, provider, settings, "
+        "credential_kind, credential_at, sealed, kek_id, external_id, account, principal, "
+        "checked_at, checked, created_at, created_by) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (connection_id) DO UPDATE SET settings = excluded.settings, "
+        "credential_kind = excluded.credential_kind, credential_at = excluded.credential_at, "
+        "sealed = excluded.sealed, kek_id = excluded.kek_id, external_id = excluded.external_id, "
+        "account = excluded.account, principal = excluded.principal, "
+        "checked_at = excluded.checked_at, checked = excluded.checked",
         connection.connection_id,
+        connection.name,
+        connection.infra,
+        connection.provider,
+        json.dumps(dict(connection.settings), sort_keys=True),
+        connection.credential_kind,
         clock_kit.to_micros(connection.credential_at),
+        sealed,
+        kek_id,
+        connection.external_id,
+        connection.account,
+        connection.principal,
+        None if connection.checked_at is None else clock_kit.to_micros(connection.checked_at),
+        json.dumps(dict(connection.checked), sort_keys=True),
+        clock_kit.to_micros(connection.created_at),
+        connection.created_by,
     )
-    if changed:
-        details = {"connection_id": connection.connection_id, "reason": _kept(reason)}
-        await _tell(
-            tx,
-            connection=connection,
-            what="paused",
-            actor=ACTOR,
-            details={**details, "topic": topic},
-            environment=environment,
-            now=now,
-        )
-    return bool(changed)
 
 
-async def take_probe(tx: contract.Tx, *, connection: Connection, now: datetime.datetime) -> bool:
-    """Whether the caller may try the paused connection once; the next may in five minutes."""
+async def put_findings(tx: contract.Tx, *, connection: Connection) -> bool:
+    """Stores what a check found, unless another credential was saved meanwhile."""
     return bool(
         await tx.execute(
-            "UPDATE cloud_connections SET probe_at = ? WHERE connection_id = ? "
-            "AND paused_at IS NOT NULL AND probe_at <= ?",
-            clock_kit.to_micros(now + datetime.timedelta(seconds=PROBE_SECONDS)),
+            "UPDATE cloud_connections SET account = ?, principal = ?, checked_at = ?, checked = ? "
+            "WHERE connection_id = ? AND credential_at = ?",
+            connection.account,
+            connection.principal,
+            None if connection.checked_at is None else clock_kit.to_micros(connection.checked_at),
+            json.dumps(dict(connection.checked), sort_keys=True),
             connection.connection_id,
-            clock_kit.to_micros(now),
+            clock_kit.to_micros(connection.credential_at),
         )
     )
 
 
-async def resume(
-    tx: contract.Tx,
-    *,
-    connection: Connection,
-    actor: str,
-    environment: str,
-    now: datetime.datetime,
-) -> bool:
-    """Ends the pause; says whether there was one."""
-    changed = await tx.execute(
-        "UPDATE cloud_connections SET paused_at = NULL, paused_reason = NULL, "
-        "paused_topic = NULL, probe_at = NULL WHERE connection_id = ? AND paused_at IS NOT NULL",
-        connection.connection_id,
+async def remove(tx: contract.Tx, *, connection_id: str) -> bool:
+    """Deletes the row, credential and consent with it; says whether there was one."""
+    return bool(
+        await tx.execute("DELETE FROM cloud_connections WHERE connection_id = ?", connection_id)
     )
-    if changed:
-        await _tell(
-            tx,
-            connection=connection,
-            what="resumed",
-            actor=actor,
-            details={"connection_id": connection.connection_id},
-            environment=environment,
-            now=now,
-        )
-    return bool(changed)
-
-
-async def _tell(
-    tx: contract.Tx,
-    *,
-    connection: Connection,
-    what: str,
-    actor: str,
-    details: Mapping[str, Any],
-    environment: str,
-    now: datetime.datetime,
-) -> None:
-    await events.append(
-        tx,
-        at=now,
-        kind=f"cloud-connection.{what}",
-        subject=connection.name,
-        infra=connection.infra,
-        data={**details, "provider": connection.provider},
-    )
-    await actions.append(
-        tx,
-        action=actions.Action(
-            at=now,
-            actor=actor,
-            action=f"cloud.connections.{what}",
-            target=connection.name,
-            environment=environment,
-            infra=connection.infra,
-            details=details,
-        ),
-    )
-
-
-def _kept(text: str) -> str:
-    return "".join(one if one.isprintable() else " " for one in text)[:LONGEST_REASON]
 
 
 def _of_row(row: contract.Row) -> Connection:

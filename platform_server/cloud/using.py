@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Protocol
 
 from platform_server.audit import actions
-from platform_server.cloud import connections
+from platform_server.cloud import connections, pausing
 from platform_server.operations import kinds
 from platform_server.sealing import envelope
 from platform_server.store import contract as store_contract
@@ -31,13 +31,15 @@ PROBE: Final = "probe"
 class Paused(kinds.TryLater):
     """The connection's credential is refused; nothing is tried before it is mended.
 
-    Not to be counted as a failed try: what waits for a connection waits for as long as it takes.
+    Not counted as a failed try: what waits for a connection waits for as long as it takes.
     """
 
     def __init__(self, connection: connections.Connection, reason: str) -> None:
         super().__init__(
             f"The connection {connection.name} is paused: {reason} Save a credential that works: "
-            f"enlist cloud connections save {connection.name} --provider {connection.provider}"
+            f"enlist cloud connections save {connection.name} --provider {connection.provider}",
+            patient=True,
+            seconds=pausing.LOOK_SECONDS,
         )
         self.connection_id = connection.connection_id
         self.reason = reason
@@ -189,7 +191,7 @@ class StoredClouds:
     async def _probe(self, connection: connections.Connection, *, pause: connections.Pause) -> None:
         """Resumes the connection if it works again; raises `Paused`."""
         took = await self._store.transact(
-            lambda tx: connections.take_probe(tx, connection=connection, now=self._clock.now())
+            lambda tx: pausing.take_probe(tx, connection=connection, now=self._clock.now())
         )
         if not took:
             raise Paused(connection, pause.reason)
@@ -200,7 +202,7 @@ class StoredClouds:
         except outcomes.Fault as fault:
             raise Paused(connection, str(fault)) from fault
         await self._store.transact(
-            lambda tx: connections.resume(
+            lambda tx: pausing.resume(
                 tx,
                 connection=connection,
                 actor=connections.ACTOR,
@@ -211,7 +213,7 @@ class StoredClouds:
 
     async def _pause(self, connection: connections.Connection, *, fault: outcomes.Fault) -> None:
         await self._store.transact(
-            lambda tx: connections.pause(
+            lambda tx: pausing.pause(
                 tx,
                 connection=connection,
                 reason=str(fault),
