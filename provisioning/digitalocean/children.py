@@ -16,7 +16,6 @@ from provisioning.digitalocean import client as client_kit
 
 _KIND = contract.ChildKind
 _PENDING: Final = "pending"
-_NEVER: Final = "never"
 
 
 async def every(client: client_kit.Client) -> list[contract.Child]:
@@ -139,55 +138,6 @@ async def detach(client: client_kit.Client, child: contract.Child) -> None:
         await _assign(client, child, {"type": "unassign"})
         return
     await _volume_action(client, now, kind="detach", droplet=now.attached_to)
-
-
-async def ensure_key(
-    client: client_kit.Client, owner: contract.Owner, *, public_key: str
-) -> contract.Child:
-    """The account's entry for this key: one that is there stays its owner's, else a new one.
-
-    DigitalOcean keeps one entry a key, whatever its name.
-    """
-    words = public_key.split()[:2]
-    for row in await client.every(calls.KEYS, "/v2/account/keys", "ssh_keys"):
-        if str(row.get("public_key", "")).split()[:2] == words:
-            return reading.ssh_key(row)
-    body = await client.send(
-        calls.CREATE_KEY,
-        "/v2/account/keys",
-        body={"name": packed_owner.as_line(owner), "public_key": public_key},
-    )
-    return reading.ssh_key(body["ssh_key"])
-
-
-async def half_made(
-    client: client_kit.Client, owner: contract.Owner, *, name: str
-) -> contract.Instance | None:
-    """What an order left that came no further than its SSH key; None where it left nothing."""
-    try:
-        rows = await client.every(calls.KEYS, "/v2/account/keys", "ssh_keys")
-    except outcomes.Fault as fault:
-        if fault.topic is not outcomes.Topic.RIGHTS:
-            raise
-        return None
-    keys = tuple(key for key in map(reading.ssh_key, rows) if key.owner == owner)
-    if not keys:
-        return None
-    return contract.Instance(
-        ref=f"{_NEVER}:{name}",
-        name=name,
-        region="",
-        power=contract.Power.FAILED,
-        raw_state="absent",
-        owner=owner,
-        children=keys,
-        failure="Only its SSH key was made.",
-    )
-
-
-def never_was(ref: str) -> bool:
-    """Whether this is the ref of an order that came no further than its SSH key."""
-    return ref.startswith(f"{_NEVER}:")
 
 
 async def found(client: client_kit.Client, call: contract.ApiCall, path: str) -> Any:

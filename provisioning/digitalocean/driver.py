@@ -11,6 +11,7 @@ simply gone.
 Known limit: names and tags cannot be asked for in one call, so a look-up is three.
 """
 
+import dataclasses
 import datetime
 from collections.abc import Sequence
 from typing import Any, Final
@@ -18,6 +19,7 @@ from typing import Any, Final
 from provisioning import contract, credentials, naming, outcomes, packed_owner, providers
 from provisioning.digitalocean import calls, children, planning, reading
 from provisioning.digitalocean import client as client_kit
+from provisioning.digitalocean import keys as keys_kit
 
 SETTINGS: Final[tuple[str, ...]] = ()
 
@@ -103,7 +105,7 @@ class Driver:
             "with_droplet_agent": False,
         }
         if request.ssh is not None:
-            key = await children.ensure_key(
+            key = await keys_kit.ensure(
                 self._client, request.owner, public_key=request.ssh.public_key
             )
             order["ssh_keys"] = [int(key.ref)]
@@ -153,16 +155,22 @@ class Driver:
             *await self._list(name=name),
             *await self._list(name=name, type="gpus"),
         ]
-        seen = {instance.ref: instance for instance in map(reading.instance, rows)}
-        if not seen:
-            half = await children.half_made(self._client, owner, name=name)
-            return contract.Sightings(instances=() if half is None else (half,))
+        keys = await keys_kit.of_owner(self._client, owner)
+        seen = {
+            one.ref: one
+            if one.owner != owner
+            else dataclasses.replace(one, children=(*one.children, *keys))
+            for one in map(reading.instance, rows)
+        }
+        if not seen and keys:
+            half = keys_kit.half_made(owner, name=name, keys=keys)
+            return contract.Sightings(instances=(half,))
         return contract.Sightings(instances=tuple(seen.values()))
 
     async def describe(self, ref: str, *, region: str) -> contract.Instance | None:
         """The droplet, with what would outlive it and cost."""
         del region
-        if children.never_was(ref):
+        if keys_kit.never_was(ref):
             return None
         body = await children.found(self._client, calls.GET, f"/v2/droplets/{ref}")
         if body is None:
@@ -173,7 +181,7 @@ class Driver:
     async def delete(self, ref: str, *, region: str) -> None:
         """By its id, never by tag: that would delete all that carry it."""
         del region
-        if children.never_was(ref):
+        if keys_kit.never_was(ref):
             return
         try:
             await self._client.delete_droplet(ref)

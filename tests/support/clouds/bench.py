@@ -20,6 +20,7 @@ from tests.support.clouds import ledger as ledger_kit
 from tests.support.clouds import script as script_kit
 
 BENCHES: Final[Mapping[str, str]] = {
+    "digitalocean": "tests.support.clouds.digitalocean_bench",
     "hetzner": "tests.support.clouds.hetzner_bench",
 }
 

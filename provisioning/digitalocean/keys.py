@@ -1,0 +1,66 @@
+"""A person's SSH key in a DigitalOcean account, and the order that came no further than it.
+
+DigitalOcean takes keys by id alone, and keeps one entry a key whatever its name. So the key is made
+before the machine; whose it is stands in its name, since it can carry no tag.
+
+Known limit: the list of keys may be read ten times a minute; past that the look-up says so.
+"""
+
+from typing import Final
+
+from provisioning import contract, outcomes, packed_owner
+from provisioning.digitalocean import calls, reading
+from provisioning.digitalocean import client as client_kit
+
+_NEVER: Final = "never"
+
+
+async def ensure(
+    client: client_kit.Client, owner: contract.Owner, *, public_key: str
+) -> contract.Child:
+    """The account's entry for this key: one that is there stays its owner's, else a new one.
+
+    DigitalOcean keeps one entry a key, whatever its name.
+    """
+    words = public_key.split()[:2]
+    for row in await client.every(calls.KEYS, "/v2/account/keys", "ssh_keys"):
+        if str(row.get("public_key", "")).split()[:2] == words:
+            return reading.ssh_key(row)
+    body = await client.send(
+        calls.CREATE_KEY,
+        "/v2/account/keys",
+        body={"name": packed_owner.as_line(owner), "public_key": public_key},
+    )
+    return reading.ssh_key(body["ssh_key"])
+
+
+async def of_owner(client: client_kit.Client, owner: contract.Owner) -> tuple[contract.Child, ...]:
+    """The keys that this very attempt put there; none where the token may not see keys."""
+    try:
+        rows = await client.every(calls.KEYS, "/v2/account/keys", "ssh_keys")
+    except outcomes.Fault as fault:
+        if fault.topic is not outcomes.Topic.RIGHTS:
+            raise
+        return ()
+    return tuple(key for key in map(reading.ssh_key, rows) if key.owner == owner)
+
+
+def half_made(
+    owner: contract.Owner, *, name: str, keys: tuple[contract.Child, ...]
+) -> contract.Instance:
+    """What an order left that came no further than its SSH key."""
+    return contract.Instance(
+        ref=f"{_NEVER}:{name}",
+        name=name,
+        region="",
+        power=contract.Power.FAILED,
+        raw_state="absent",
+        owner=owner,
+        children=keys,
+        failure="Only its SSH key was made.",
+    )
+
+
+def never_was(ref: str) -> bool:
+    """Whether this is the ref of such an order."""
+    return ref.startswith(f"{_NEVER}:")
