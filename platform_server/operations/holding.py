@@ -107,13 +107,31 @@ async def release(tx: contract.Tx, *, held: Held) -> None:
     await _change(tx, held=held, settings="holder = NULL, lease_until = 0", values=())
 
 
-async def put_off(tx: contract.Tx, *, held: Held, until: datetime.datetime) -> None:
-    """Lets it go until then, after one more failure in a row; raises `LeaseLost`."""
+async def put_off(
+    tx: contract.Tx,
+    *,
+    held: Held,
+    until: datetime.datetime,
+    reason: str,
+    now: datetime.datetime,
+) -> None:
+    """Lets it go until then, after one more failure in a row; raises `LeaseLost`.
+
+    Why is kept, and since when something has been in the way, until the next change.
+    """
     await _change(
         tx,
         held=held,
-        settings="holder = NULL, lease_until = 0, next_at = ?, tries = tries + 1",
-        values=(clock_kit.to_micros(until),),
+        settings="holder = NULL, lease_until = 0, next_at = ?, tries = tries + 1, waiting = ?, "
+        "waiting_since = COALESCE(waiting_since, ?)",
+        values=(clock_kit.to_micros(until), kept(reason), clock_kit.to_micros(now)),
+    )
+
+
+async def went_well(tx: contract.Tx, *, held: Held) -> None:
+    """Nothing is in the way (any more); raises `LeaseLost`."""
+    await _change(
+        tx, held=held, settings="tries = 0, waiting = NULL, waiting_since = NULL", values=()
     )
 
 
@@ -133,7 +151,7 @@ async def move(
         tx,
         held=held,
         settings="state = ?, reason = ?, error_class = ?, updated_at = ?, deadline_at = ?, "
-        "next_at = ?, tries = 0, ended_at = ?",
+        "next_at = ?, tries = 0, ended_at = ?, waiting = NULL, waiting_since = NULL",
         values=(
             state.value,
             reason,
@@ -164,6 +182,8 @@ async def move(
         deadline_at=move.deadline_at,
         next_at=now,
         tries=0,
+        waiting=None,
+        waiting_since=None,
         ended_at=now if ends else None,
         steps=(*operation.steps, step),
     )

@@ -193,10 +193,12 @@ class Reconciler:
             return False
         crash_points.reach(CLAIMED)
         wait: float | None = None
+        reason = _FAULT
         try:
             async with self._renewing(held):
                 await work(held)
         except kinds.TryLater as fault:
+            reason = str(fault)
             wait = await self._again(held, kind=kind, fault=fault)
         except kinds.Stop as fault:
             await kind.fail(held, holding.Failure(reason=str(fault), kind=fault.kind))
@@ -206,7 +208,7 @@ class Reconciler:
             _LOG.exception("An operation met a fault of ours", extra=_about(held.operation))
             wait = await self._again(held, kind=kind, fault=kinds.TryLater(_FAULT))
         crash_points.reach(ADVANCED)
-        await self._let_go(held, wait=wait)
+        await self._let_go(held, wait=wait, reason=reason)
         crash_points.reach(RELEASED)
         self._not_before.clear()  # its end may be what others waited for
         self._look_now.set()
@@ -234,13 +236,16 @@ class Reconciler:
         )
         return wait
 
-    async def _let_go(self, held: holding.Held, *, wait: float | None) -> None:
+    async def _let_go(self, held: holding.Held, *, wait: float | None, reason: str) -> None:
         """After a step its row says already when it is to be looked at: now."""
         if wait is None:
             await self._store.transact(lambda tx: holding.release(tx, held=held))
         else:
-            until = self._clock.now() + datetime.timedelta(seconds=wait)
-            await self._store.transact(lambda tx: holding.put_off(tx, held=held, until=until))
+            now = self._clock.now()
+            until = now + datetime.timedelta(seconds=wait)
+            await self._store.transact(
+                lambda tx: holding.put_off(tx, held=held, until=until, reason=reason, now=now)
+            )
 
     @contextlib.asynccontextmanager
     async def _renewing(self, held: holding.Held) -> AsyncIterator[None]:

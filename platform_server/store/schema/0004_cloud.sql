@@ -202,3 +202,7 @@ CREATE TABLE issuer_keys (
     signs_until  {int} NOT NULL,
     shown_until  {int} NOT NULL
 ) {strict};
+
+-- What an open operation waits for that does not come, and since when; NULL while all goes well.
+ALTER TABLE operations ADD COLUMN waiting TEXT;
+ALTER TABLE operations ADD COLUMN waiting_since {int};
