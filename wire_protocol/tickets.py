@@ -140,6 +140,12 @@ def of_fields(fields: strict_json.Fields) -> Ticket:
         )
 
 
+def of_wire(document: str, signature: str, key_id: str) -> Ticket:
+    """The ticket of an enroll request's three texts; raises `strict_json.Malformed`."""
+    content = {"document": document, "signature": signature, "key_id": key_id}
+    return of_fields(strict_json.Fields(content, what="ticket"))
+
+
 def read_document(content: bytes) -> Document:
     """What a document says, unproved: for the machine, which was handed it by its provider.
 

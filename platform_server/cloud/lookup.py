@@ -1,0 +1,76 @@
+"""When "it is not there" may be believed, after nobody knew whether an order was carried out.
+
+One row of numbers a provider (`contract.LookupRules`) says how many clean answers over which time
+it takes. A clean answer saw all pages of every zone; an error, a partial page or a changed
+permission is none. Only what carries this installation's id and this operation's id is ever ours:
+a name that matches proves nothing.
+"""
+
+import dataclasses
+import datetime
+from typing import Final
+
+from platform_server.cloud import attempts
+from provisioning import contract
+
+CALL: Final = datetime.timedelta(seconds=90)
+"""A create call that was cut off may still be at work at the provider for that long."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """It is there. `others` carry the same ids: to be taken away, never to be used."""
+
+    instance: contract.Instance
+    others: tuple[contract.Instance, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Absent:
+    """It is proved not to be there."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Nothing is known yet; so many clean answers in a row found nothing."""
+
+    clean_answers: int
+
+
+def judge(
+    sightings: contract.Sightings,
+    *,
+    attempt: attempts.Attempt,
+    rules: contract.LookupRules,
+    now: datetime.datetime,
+) -> Found | Absent | Unsettled:
+    """What one more look-up of this attempt says."""
+    mine = sorted(
+        (one for one in sightings.instances if is_mine(one, attempt=attempt)),
+        key=lambda one: (one.created_at or now, one.ref),
+    )
+    if mine:
+        return Found(mine[0], tuple(mine[1:]))
+    if not sightings.is_complete:
+        return Unsettled(0)
+    clean = attempt.clean_answers + 1
+    since = attempt.doubted_at or now
+    sent = attempt.sent_at or now
+    if clean >= rules.clean_answers and now - since >= rules.settle and now - sent >= CALL:
+        return Absent()
+    return Unsettled(clean)
+
+
+def is_mine(instance: contract.Instance, *, attempt: attempts.Attempt) -> bool:
+    """Whether it carries our installation's id and this operation's, and this attempt's."""
+    owner, wanted = instance.owner, attempt.request.owner
+    return owner is not None and (
+        (owner.installation, owner.operation, owner.attempt)
+        == (wanted.installation, wanted.operation, wanted.attempt)
+    )
+
+
+def pace(rules: contract.LookupRules) -> datetime.timedelta:
+    """How long to wait between two look-ups: as many as are needed, spread over the time."""
+    spread = rules.settle / max(1, rules.clean_answers)
+    return max(datetime.timedelta(seconds=5), min(spread, datetime.timedelta(minutes=1)))
