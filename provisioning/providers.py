@@ -125,7 +125,7 @@ _ROWS: Final = (
         title="Amazon EC2",
         module="provisioning.aws.driver",
         kinds=(_KIND.AWS_WEB_IDENTITY, _KIND.AWS_ROLE, _KIND.AWS_AMBIENT, _KIND.AWS_KEYS),
-        settings=("region",),
+        settings=("region", "regions", "installation"),
         needed=("region",),
     ),
     Provider(
@@ -147,6 +147,7 @@ _ROWS: Final = (
         title="UpCloud",
         module="provisioning.upcloud.driver",
         kinds=(_KIND.UPCLOUD_TOKEN, _KIND.UPCLOUD_PASSWORD),
+        settings=("currency",),
     ),
     Provider(
         name="linode",

@@ -21,8 +21,6 @@ from provisioning.digitalocean import calls, children, planning, reading
 from provisioning.digitalocean import client as client_kit
 from provisioning.digitalocean import keys as keys_kit
 
-SETTINGS: Final[tuple[str, ...]] = ()
-
 _CAPABILITIES: Final = frozenset(
     {
         contract.Capability.ADDRESSES,

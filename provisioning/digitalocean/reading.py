@@ -78,7 +78,7 @@ def size(row: Mapping[str, Any]) -> contract.Size:
         name=str(row["slug"]),
         cores=int(row["vcpus"]),
         memory_bytes=int(row["memory"]) * 2**20,
-        disk_bytes=int(row["disk"]) * 2**30,
+        disk_bytes=int(row["disk"]) * 10**9,
         architecture="x86_64",
         regions=tuple(str(region) for region in row["regions"]),
         prices={"": price},
