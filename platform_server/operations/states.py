@@ -88,6 +88,7 @@ TABLE: Final[Mapping[tuple[State, Event], State]] = {
     (State.UNDOING, Event.UNDO): State.FAILED,
     (State.REQUESTED, Event.VALIDATE): State.VALIDATING,
     (State.VALIDATING, Event.CREATE): State.CREATING,
+    (State.VALIDATING, Event.BEGIN): State.RUNNING,
     (State.CREATING, Event.ACCEPT): State.BOOTING,
     (State.CREATING, Event.LOSE): State.UNRESOLVED,
     (State.UNRESOLVED, Event.ADOPT): State.BOOTING,

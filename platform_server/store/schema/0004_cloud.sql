@@ -33,7 +33,7 @@ CREATE TABLE cloud_connections (
 -- One ordered machine, from the order to its confirmed end. It counts in the caps and in the bill
 -- until `gone_at` or `forgotten_at` stands. `provider_ref` is the provider's id once it is known.
 -- `seen` is the provider's own view of it as of `seen_at`; `missed` counts looks in a row that did
--- not find what was there before. `running_at`: when it was first seen to run.
+-- not find it, `looked_at` is the last of any. `running_at`: when it was first seen to run.
 CREATE TABLE cloud_machines (
     machine_id     TEXT NOT NULL PRIMARY KEY,
     node_id        TEXT NOT NULL,
@@ -52,6 +52,7 @@ CREATE TABLE cloud_machines (
     power          TEXT NOT NULL DEFAULT 'unknown',
     seen           TEXT NOT NULL DEFAULT '{}',
     seen_at        {int},
+    looked_at      {int},
     hourly_micros  {int},
     currency       TEXT NOT NULL DEFAULT '',
     price_as_of    TEXT,
@@ -111,7 +112,9 @@ CREATE INDEX cloud_attempts_by_enrollment ON cloud_attempts (enrollment_id)
 CREATE INDEX cloud_attempts_by_machine ON cloud_attempts (machine_id);
 
 -- What hangs on a machine, or is kept beside machines: disks, interfaces, security groups, volumes,
--- snapshots, stable addresses. `keep` goes with no machine. `operation_id` made it.
+-- snapshots, stable addresses. `keep` goes with no machine. `operation_id` made it. Of one that we
+-- make ourselves `sent_at` is committed before its provider is asked; without `provider_ref` it is in
+-- doubt from then on, and so many `clean_answers` have not shown it.
 CREATE TABLE cloud_children (
     child_id       TEXT NOT NULL PRIMARY KEY,
     connection_id  TEXT NOT NULL,
@@ -128,6 +131,8 @@ CREATE TABLE cloud_children (
     hourly_micros  {int},
     currency       TEXT NOT NULL DEFAULT '',
     written_at     {int} NOT NULL,
+    sent_at        {int},
+    clean_answers  {int} NOT NULL DEFAULT 0,
     present_at     {int},
     delete_asked_at {int},
     gone_at        {int}
