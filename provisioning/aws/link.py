@@ -23,12 +23,10 @@ import botocore.credentials
 import botocore.loaders
 import botocore.session
 
-from provisioning import answers, contract, outcomes
+from provisioning import answers, contract, outcomes, providers
 from provisioning.aws import calls, errors
 from runtime_kit import clock as clock_kit
 
-CONNECT_SECONDS: Final = 10
-READ_SECONDS: Final = 90  # RunInstances has been seen to take half a minute
 _AT_ONCE: Final = 4
 _MOST_PAGES: Final = 200
 
@@ -44,8 +42,10 @@ class Link:
         observer: contract.Observer,
         clock: clock_kit.Clock,
         endpoints: Mapping[str, str],
+        limits: providers.TimeLimits,
     ) -> None:
         self.clock = clock
+        self._limits = limits
         self._observer = observer
         self._endpoints = endpoints
         self._pool = concurrent.futures.ThreadPoolExecutor(
@@ -125,6 +125,7 @@ class Link:
                     region=region,
                     keys=keys,
                     endpoint=self._endpoints.get(service) or self._endpoints.get(""),
+                    limits=self._limits,
                 )
                 self._clients[at] = (keys, client)
         return client
@@ -177,6 +178,7 @@ def _made(
     region: str,
     keys: Keys | None,
     endpoint: str | None,
+    limits: providers.TimeLimits,
 ) -> Any:
     signing: dict[str, Any] = (
         {"aws_access_key_id": keys.access_key, "aws_secret_access_key": keys.secret_key}
@@ -187,8 +189,8 @@ def _made(
         signing["aws_session_token"] = keys.token
     # Any: the stubs lag behind the library
     settings: dict[str, Any] = {
-        "connect_timeout": CONNECT_SECONDS,
-        "read_timeout": READ_SECONDS,
+        "connect_timeout": limits.connect,
+        "read_timeout": max(limits.read, limits.create),
         "retries": {"total_max_attempts": 1, "mode": "standard"},
         "max_pool_connections": _AT_ONCE,
         "ignore_configured_endpoint_urls": True,

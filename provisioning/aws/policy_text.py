@@ -32,11 +32,11 @@ _NEW: Final = {  # what each call makes, as its ARN names it
     calls.ALLOCATE.name: ("elastic-ip",),
 }
 _FOREIGN: Final = {  # what it may stand on, whoever made that
-    calls.RUN.name: ("image", "subnet"),
+    calls.RUN.name: ("image", "security-group", "subnet"),
     calls.CREATE_GROUP.name: ("vpc",),
 }
 _OURS: Final = {  # and what it may stand on only where we made it
-    calls.RUN.name: ("key-pair", "security-group"),
+    calls.RUN.name: ("key-pair",),
     calls.CREATE_SNAPSHOT.name: ("volume",),
     calls.CREATE_IMAGE.name: ("instance",),
 }
