@@ -75,6 +75,7 @@ class Provider:
     costs_money: bool = True
     settings: tuple[str, ...] = ()  # what a connection may set
     needed: tuple[str, ...] = ()  # and what it must
+    given: tuple[str, ...] = ()  # what the Platform's own settings say, and no connection
 
     def kinds_under(self, policy: Policy) -> tuple[credentials.Kind, ...]:
         """The kinds of credential that this policy lets in."""
@@ -98,7 +99,7 @@ _ROWS: Final = (
         module="provisioning.local.nspawn",
         kinds=(_KIND.NONE,),
         costs_money=False,
-        settings=("network", "directory"),
+        given=("network", "directory", "images", "bridge"),
     ),
     Provider(
         name="local-qemu",
@@ -106,7 +107,7 @@ _ROWS: Final = (
         module="provisioning.local.qemu",
         kinds=(_KIND.NONE,),
         costs_money=False,
-        settings=("network", "directory"),
+        given=("network", "directory", "images", "bridge"),
     ),
     Provider(
         name="hetzner",
@@ -228,7 +229,8 @@ def open_driver(name: str, opening: Opening) -> contract.Driver:
         Refused: settings, addresses or kind of credential do not fit it.
     """
     provider = get(name)
-    check_settings(provider, opening.settings)
+    own = {name: value for name, value in opening.settings.items() if name not in provider.given}
+    check_settings(provider, own)
     check_endpoints(opening.endpoints)
     if opening.credential.kind not in provider.kinds:
         fitting = ", ".join(provider.kinds)

@@ -433,6 +433,29 @@ class CloudGroup(Group):
         return None if value is None else value.rstrip("/")
 
 
+class LocalGroup(Group):
+    """Machines on this very host, the provider `local`."""
+
+    network: ipaddress.IPv4Network | Literal["off"] = ipaddress.IPv4Network("10.99.0.0/24")
+    """The private network of the bridge that local machines are on; its first address is this
+    host's. Where the Platform can make such machines and has a bundle port, it also listens there
+    and its certificates name it. `off`: none are made here."""
+
+    directory: Annotated[str, Field(max_length=200)] = "/var/lib/enlist/machines"
+    """Where local machines have their disks. An installed Platform's root helper has its own."""
+
+    images: Annotated[str, Field(max_length=200)] = "/var/cache/enlist/images"
+    """Where the base images of local machines are kept, likewise."""
+
+    bridge: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,14}$")] = "enlist-br0"
+    """The bridge's name, likewise."""
+
+    @pydantic.field_validator("network", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return "off" if value is False else value
+
+
 class ProbeGroup(Group):
     """Asking every listening node whether it is there."""
 
@@ -507,6 +530,7 @@ class Settings(Group):
     audit: AuditGroup = AuditGroup()
     operations: OperationsGroup = OperationsGroup()
     cloud: CloudGroup = CloudGroup()
+    local: LocalGroup = LocalGroup()
     probe: ProbeGroup = ProbeGroup()
     store: StoreGroup = StoreGroup()
     log: LogGroup = LogGroup()

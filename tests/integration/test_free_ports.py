@@ -17,14 +17,14 @@ def test_a_port_that_is_taken_on_one_address_alone_is_passed_over(
     bind_one = sockets._bind_one
 
     def first_three_are_taken(
-        address: str, *, port: int, asked: sockets.Asked, skip_missing: bool
+        address: str, *, port: int, how: sockets._How
     ) -> socket.socket | None:
         if address == "0.0.0.0" and len(taken) < 3:
             with socket.socket() as other:
                 other.bind(("127.0.0.1", port))
                 taken.append(port)
-                return bind_one(address, port=port, asked=asked, skip_missing=skip_missing)
-        return bind_one(address, port=port, asked=asked, skip_missing=skip_missing)
+                return bind_one(address, port=port, how=how)
+        return bind_one(address, port=port, how=how)
 
     monkeypatch.setattr(sockets, "_bind_one", first_three_are_taken)
     bound = sockets.bind_tcp(PUBLIC, port=0, asked=ASKED, skip_missing=True)
@@ -42,3 +42,14 @@ def test_a_port_that_was_asked_for_is_not_replaced_by_another() -> None:
         port = other.getsockname()[1]
         with pytest.raises(failures.CannotStart, match=r"another process listens.*--port PORT"):
             sockets.bind_tcp(PUBLIC, port=port, asked=ASKED, skip_missing=True)
+
+
+def test_an_address_that_is_still_to_come_is_listened_on_already() -> None:
+    bound = sockets.bind_tcp(
+        ("127.0.0.1",), port=0, asked=ASKED, skip_missing=False, to_come=("192.0.2.77",)
+    )
+    try:
+        assert [one.getsockname()[0] for one in bound] == ["127.0.0.1", "192.0.2.77"]
+        assert len({one.getsockname()[1] for one in bound}) == 1
+    finally:
+        sockets.close_all(bound)

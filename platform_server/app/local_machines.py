@@ -1,0 +1,43 @@
+"""What the Platform does for machines on its own host, the provider `local`.
+
+They stand on a bridge of their own (`[local] network`), whose first address is this host's: the
+Platform listens there, its certificates name it, and first-boot data of local machines names it,
+since a laptop's other addresses come and go. Only where such machines can be made and install
+something: by root or with the root helper, with an enrollment port and a bundle port.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from platform_server.settings import groups
+from provisioning.local import bridge, hands
+
+PROVIDERS: Final = ("local-nspawn", "local-qemu")
+
+
+def address(settings: groups.Settings) -> str | None:
+    """This host's address on the bridge; None where no local machine is ever made."""
+    if settings.local.network == "off" or not settings.dispatch_enabled:
+        return None
+    if settings.bundles.port is None or not can_make():
+        return None
+    return bridge.address_of(settings.local.network)
+
+
+def can_make() -> bool:
+    """Whether anything here can act as root."""
+    return os.geteuid() == 0 or hands.SOCKET.exists()
+
+
+def shared(settings: groups.Settings) -> Mapping[str, Mapping[str, Any]]:
+    """What drivers of local machines are opened with, by provider."""
+    if settings.local.network == "off":
+        return {}
+    given = {
+        "network": str(settings.local.network),
+        "directory": settings.local.directory,
+        "images": settings.local.images,
+        "bridge": settings.local.bridge,
+    }
+    return dict.fromkeys(PROVIDERS, given)
