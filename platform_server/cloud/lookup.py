@@ -56,7 +56,8 @@ def judge(
     clean = attempt.clean_answers + 1
     since = attempt.doubted_at or now
     sent = attempt.sent_at or now
-    if clean >= rules.clean_answers and now - since >= rules.settle and now - sent >= CALL:
+    is_over = not rules.settle or now - sent >= CALL
+    if clean >= rules.clean_answers and now - since >= rules.settle and is_over:
         return Absent()
     return Unsettled(clean)
 
@@ -68,9 +69,3 @@ def is_mine(instance: contract.Instance, *, attempt: attempts.Attempt) -> bool:
         (owner.installation, owner.operation, owner.attempt)
         == (wanted.installation, wanted.operation, wanted.attempt)
     )
-
-
-def pace(rules: contract.LookupRules) -> datetime.timedelta:
-    """How long to wait between two look-ups: as many as are needed, spread over the time."""
-    spread = rules.settle / max(1, rules.clean_answers)
-    return max(datetime.timedelta(seconds=5), min(spread, datetime.timedelta(minutes=1)))

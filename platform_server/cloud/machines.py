@@ -17,8 +17,8 @@ from runtime_kit import clock
 
 _COLUMNS: Final = (
     "machine_id, node_id, infra, connection_id, provider, operation_id, region, size, image, role, "
-    "wish, template, provider_ref, provider_name, power, seen, seen_at, hourly_micros, currency, "
-    "price_as_of, ordered_at, ordered_by, present_at, running_at, active_at, missed, "
+    "wish, template, provider_ref, provider_name, power, seen, seen_at, looked_at, hourly_micros, "
+    "currency, price_as_of, ordered_at, ordered_by, present_at, running_at, active_at, missed, "
     "delete_asked_at, delete_asked_by, keep_machine, delete_sent_at, gone_at, forgotten_at, "
     "forgotten_by"
 )
@@ -53,6 +53,7 @@ class Machine:
     power: str = provider_contract.Power.UNKNOWN.value
     seen: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seen_at: datetime.datetime | None = None
+    looked_at: datetime.datetime | None = None
     present_at: datetime.datetime | None = None
     running_at: datetime.datetime | None = None
     active_at: datetime.datetime | None = None
@@ -181,7 +182,8 @@ async def set_present(
     """The provider has it under this id."""
     await tx.execute(
         "UPDATE cloud_machines SET provider_ref = ?, provider_name = ?, present_at = ?, "
-        "running_at = NULL, seen = '{}', seen_at = NULL, missed = 0, delete_sent_at = NULL, "
+        "running_at = NULL, seen = '{}', seen_at = NULL, looked_at = NULL, missed = 0, "
+        "delete_sent_at = NULL, "
         "power = 'unknown' WHERE machine_id = ?",
         ref,
         name,
@@ -194,7 +196,8 @@ async def set_absent(tx: contract.Tx, *, machine_id: str) -> None:
     """Nothing of the attempt is left: the machine is as before its first."""
     await tx.execute(
         "UPDATE cloud_machines SET provider_ref = NULL, provider_name = NULL, present_at = NULL, "
-        "running_at = NULL, seen = '{}', seen_at = NULL, missed = 0, delete_sent_at = NULL, "
+        "running_at = NULL, seen = '{}', seen_at = NULL, looked_at = NULL, missed = 0, "
+        "delete_sent_at = NULL, "
         "power = 'unknown' WHERE machine_id = ?",
         machine_id,
     )
@@ -223,11 +226,12 @@ async def see(
     moment = clock.to_micros(now)
     runs = instance.power is provider_contract.Power.RUNNING
     await tx.execute(
-        "UPDATE cloud_machines SET power = ?, seen = ?, seen_at = ?, missed = 0, "
+        "UPDATE cloud_machines SET power = ?, seen = ?, seen_at = ?, looked_at = ?, missed = 0, "
         "running_at = CASE WHEN ? = 1 THEN COALESCE(running_at, ?) ELSE running_at END "
         "WHERE machine_id = ? AND (seen_at IS NULL OR seen_at <= ?)",
         instance.power.value,
         json.dumps(view_of(instance), sort_keys=True),
+        moment,
         moment,
         int(runs),
         moment,
@@ -236,10 +240,12 @@ async def see(
     )
 
 
-async def miss(tx: contract.Tx, *, machine_id: str) -> None:
+async def miss(tx: contract.Tx, *, machine_id: str, now: datetime.datetime) -> None:
     """A look did not find it."""
     await tx.execute(
-        "UPDATE cloud_machines SET missed = missed + 1 WHERE machine_id = ?", machine_id
+        "UPDATE cloud_machines SET missed = missed + 1, looked_at = ? WHERE machine_id = ?",
+        clock.to_micros(now),
+        machine_id,
     )
 
 
@@ -359,6 +365,7 @@ def _of_row(row: contract.Row) -> Machine:
         power=row["power"],
         seen=json.loads(row["seen"]),
         seen_at=_moment(row["seen_at"]),
+        looked_at=_moment(row["looked_at"]),
         present_at=_moment(row["present_at"]),
         running_at=_moment(row["running_at"]),
         active_at=_moment(row["active_at"]),
