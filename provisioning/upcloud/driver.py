@@ -8,7 +8,6 @@ Known limit: a new server shows no more than `maintenance`, then `started`; why 
 is not told.
 """
 
-import dataclasses
 import datetime
 from collections.abc import Sequence
 from typing import Any, Final
@@ -80,11 +79,8 @@ class Driver:
         return await planning.offer(self._client, currency=self._currency)
 
     async def plan(self, request: contract.Request) -> contract.Plan:
-        """Whether this order can work; the image is settled to its id."""
-        plan, image = await planning.plan(self._client, request, currency=self._currency)
-        if image is None or image == request.image:
-            return plan
-        return dataclasses.replace(plan, settled=dataclasses.replace(request, image=image))
+        """Whether this order can work; image and disk are settled by what UpCloud has."""
+        return await planning.plan(self._client, request, currency=self._currency)
 
     async def create(self, request: contract.Request) -> contract.Created:
         """Sends the order, once."""

@@ -4,6 +4,7 @@ Known limit: a sub-account may see only a part of the account, and nothing in a 
 check names the permissions it could try, and those it could not.
 """
 
+import dataclasses
 import re
 from typing import Any, Final
 
@@ -79,8 +80,11 @@ async def offer(client: client_kit.Client, *, currency: str) -> contract.Offer:
 
 async def plan(
     client: client_kit.Client, request: contract.Request, *, currency: str
-) -> tuple[contract.Plan, str | None]:
-    """Every reason against this request that can be seen from here, and the image's id."""
+) -> contract.Plan:
+    """Every reason against this request that can be seen from here.
+
+    Settled are the image, by its id, and the disk, which the plan's price includes.
+    """
     refusals = _of_the_wish(request)
     zones, sizes, _ = await _plans(client, currency=currency)
     if request.region not in zones:
@@ -101,8 +105,16 @@ async def plan(
             refusals.append(
                 f"The volume {ref} is in {volume.region}, the machine would be in {request.region}."
             )
-    price = None if size is None else size.prices.get(request.region)
-    return contract.Plan(refusals=tuple(refusals), price=price), image
+    if image is None or size is None:
+        return contract.Plan(refusals=tuple(refusals))
+    settled = dataclasses.replace(
+        request,
+        image=image,
+        disk_gigabytes=request.disk_gigabytes or size.disk_bytes // 10**9,
+    )
+    return contract.Plan(
+        refusals=tuple(refusals), price=size.prices.get(request.region), settled=settled
+    )
 
 
 async def find_image(client: client_kit.Client, wanted: str) -> str | None:

@@ -22,6 +22,7 @@ from tests.support.clouds import script as script_kit
 BENCHES: Final[Mapping[str, str]] = {
     "digitalocean": "tests.support.clouds.digitalocean_bench",
     "hetzner": "tests.support.clouds.hetzner_bench",
+    "upcloud": "tests.support.clouds.upcloud_bench",
 }
 
 START: Final = datetime.datetime(2026, 12, 1, 12, 0, tzinfo=datetime.UTC)
