@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from enlist import calls, cloud_connections, cloud_machines, methods
+from enlist import calls, cloud_connections, cloud_machines, cloud_resources, methods
 
 if TYPE_CHECKING:
     from wire_protocol import cloud as models
@@ -57,6 +57,7 @@ class Cloud(methods.Noun):
         super().__init__(sender)
         self.connections = cloud_connections.Connections(sender)
         self.machines = cloud_machines.Machines(sender)
+        self.resources = cloud_resources.Resources(sender)
 
     show = methods.Sync(show)
     catalog = methods.Sync(catalog)
@@ -71,6 +72,7 @@ class AsyncCloud(methods.AsyncNoun):
         super().__init__(sender)
         self.connections = cloud_connections.AsyncConnections(sender)
         self.machines = cloud_machines.AsyncMachines(sender)
+        self.resources = cloud_resources.AsyncResources(sender)
 
     show = methods.Async(show)
     catalog = methods.Async(catalog)

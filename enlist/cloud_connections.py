@@ -55,10 +55,10 @@ def save(
     )
 
 
-def check(name: str) -> "calls.Call[models.Checked]":
+def check(name: str) -> "calls.Call[models.SavedConnection]":
     """What the credential may do now and which rights it lacks; creates nothing."""
     return calls.Call(
-        method="POST", path=f"{_path(name)}/check", answer="cloud:Checked", repeatable=True
+        method="POST", path=f"{_path(name)}/check", answer="cloud:SavedConnection", repeatable=True
     )
 
 

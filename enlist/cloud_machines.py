@@ -126,6 +126,16 @@ def forget(machine: str, *, reason: str) -> "calls.Call[admin.Done]":
     )
 
 
+def resume_template(template: str) -> "calls.Call[admin.Done]":
+    """Lets machines be ordered again of which too many failed in a row."""
+    return calls.Call(
+        method="POST",
+        path=f"/cloud/templates/{calls.part(template)}/resume",
+        answer="admin:Done",
+        keyed=True,
+    )
+
+
 def _path(machine: str) -> str:
     return f"/cloud/machines/{calls.part(machine)}"
 
@@ -141,6 +151,7 @@ class Machines(methods.Noun):
     delete = methods.Sync(delete)
     reboot = methods.Sync(reboot)
     forget = methods.Sync(forget)
+    resume_template = methods.Sync(resume_template)
 
 
 class AsyncMachines(methods.AsyncNoun):
@@ -154,3 +165,4 @@ class AsyncMachines(methods.AsyncNoun):
     delete = methods.Async(delete)
     reboot = methods.Async(reboot)
     forget = methods.Async(forget)
+    resume_template = methods.Async(resume_template)

@@ -15,6 +15,10 @@ _TABLE = {
         "operator_cli.commands.cloud_machines:machines",
         "Order machines that enlist themselves, look at them, delete them.",
     ),
+    "issuer": (
+        "operator_cli.commands.cloud_issuer:issuer",
+        "The static files that providers read to believe this Platform without a stored secret.",
+    ),
     "costs": (
         "operator_cli.commands.cloud_costs:costs",
         "Show what is paid by the hour, and what was paid so far.",

@@ -133,8 +133,8 @@ def check(name: str) -> None:
       enlist cloud connections check hetzner
     """
     found = connection.ask(calls.check(name))
-    printing.show(found, lines=lambda: _checked(found))
-    if not found["ok"]:
+    printing.show(found, lines=lambda: _found(found))
+    if not found["check"]["ok"]:
         click.get_current_context().exit(6)
 
 
@@ -300,6 +300,11 @@ def _checked(found: Any) -> Iterator[str]:
 def _saved(saved: Any) -> Iterator[str]:
     kept = saved["connection"]
     yield f"Saved {columns.clean(kept['name'])} ({columns.clean(kept['provider'])})."
+    yield from _found(saved)
+
+
+def _found(saved: Any) -> Iterator[str]:
+    kept = saved["connection"]
     if kept["state"] == "paused":
         yield f"Not in use yet: {columns.clean(kept['paused_reason'])}"
     yield from _checked(saved["check"])

@@ -118,6 +118,23 @@ def forget(machine: str, *, reason: str) -> None:
         printing.show(done, lines=lambda: printing.changes(done, check=False))
 
 
+@arguments.command(machines, "resume-template")
+@click.argument("template", metavar="TEMPLATE")
+def resume_template(template: str) -> None:
+    """Let machines be ordered again of which too many failed in a row.
+
+    Look at one of the failed ones first: enlist cloud machines show ID
+
+    Example:
+      enlist cloud machines resume-template 0f3a5c7e9b1d2468
+    """
+    done = connection.change(
+        calls.resume_template(template), question=f"Let machines of {template} be ordered again?"
+    )
+    if done is not None:
+        printing.show(done, lines=lambda: printing.changes(done, check=False))
+
+
 def _table(found: list[Any]) -> Iterator[str]:
     if not found:
         yield "No machines. Order one: enlist cloud machines create demo --provider local --wait"

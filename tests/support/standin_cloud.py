@@ -82,8 +82,9 @@ class Cloud:
         """POST /cloud/…"""
         match rest:
             case ["connections", name, "check"]:
-                self._connection(name)
-                return 200, self.check
+                return 200, cloud.SavedConnection(
+                    connection=self._connection(name), check=self.check, setup=""
+                )
             case ["machines"]:
                 detail = "cx22 in fsn1 at hetzner, 0.0060 EUR/h"
                 if check:

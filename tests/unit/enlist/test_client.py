@@ -17,6 +17,7 @@ from enlist import (
     cloud,
     cloud_connections,
     cloud_machines,
+    cloud_resources,
     enrollments,
     errors,
     methods,
@@ -45,6 +46,7 @@ BUILDERS = (
     cloud,
     cloud_connections,
     cloud_machines,
+    cloud_resources,
 )
 MODELS = {
     "operations": wire_operations,
@@ -52,6 +54,7 @@ MODELS = {
     "cloud": wire_cloud,
     "cloud_connections": wire_cloud,
     "cloud_machines": wire_cloud_machines,
+    "cloud_resources": wire_cloud_machines,
 }
 
 

@@ -1,0 +1,276 @@
+"""Builds the parts that order machines: drivers' opener, kinds of operations, views, the routes.
+
+No cloud SDK is imported here; each provider's is when the first connection to it is opened. With
+dispatch off nothing could enlist itself: the routes say so, and nothing runs.
+"""
+
+import dataclasses
+import datetime
+import functools
+import logging
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from platform_server.app import data_dir, local_machines, orders
+from platform_server.cloud import (
+    catalogue,
+    checking,
+    connecting,
+    connections,
+    create,
+    delete,
+    means,
+    opening,
+    policy,
+    reboot,
+    tickets,
+    using,
+    view,
+)
+from platform_server.cloud.issuer import rotation
+from platform_server.endpoints import (
+    cloud_connections,
+    cloud_machines,
+    cloud_means,
+    cloud_ordering,
+    cloud_overview,
+    invitations,
+    operation_decisions,
+    routes,
+)
+from platform_server.nodes import configured, registry
+from platform_server.operations import kinds, shelf
+from platform_server.sealing import envelope
+from platform_server.settings import groups
+from platform_server.store import contract
+from platform_server.trust import authority
+from provisioning import first_boot
+from runtime_kit import clock as clock_kit
+from runtime_kit import supervise
+from wire_protocol import ids
+from wire_protocol import tickets as wire_tickets
+
+_LOG = logging.getLogger(__name__)
+_LONGEST_WAIT: Final = datetime.timedelta(hours=6)
+_RETRY_SECONDS: Final = 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Clouding:
+    """What the engine serves and runs for machines from providers."""
+
+    known: Sequence[kinds.Kind]
+    tasks: Mapping[str, supervise.Work]
+    served: Callable[[Callable[[], None]], Sequence[routes.Route]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the other parts of the engine give to these. `invite` is None where no nodes enroll."""
+
+    given: orders.Orders
+    settings: groups.Settings
+    store: contract.Store
+    keyring: envelope.Keyring
+    trust: authority.Authority | None
+    operators: configured.ConfiguredNodes
+    invite: Callable[[], invitations.Invitation] | None
+    clock: clock_kit.Clock
+
+
+def build(parts: Given) -> Clouding:
+    """Builds them; nothing is asked of anybody yet."""
+    settings, store, clock = parts.settings, parts.store, parts.clock
+    clouds = using.StoredClouds(
+        store,
+        keyring=parts.keyring,
+        opener=opening.ProviderOpener(
+            store,
+            keyring=parts.keyring,
+            clock=clock,
+            cloud=settings.cloud,
+            shared=local_machines.shared(settings),
+        ),
+        clock=clock,
+        environment=settings.platform.environment,
+    )
+    trust, invite = parts.trust, parts.invite
+    if trust is None or invite is None:
+        viewer = view.Viewer(store, clouds=clouds, installation="", clock=clock)
+        return Clouding(
+            known=(),
+            tasks={},
+            served=functools.partial(_served, parts, clouds=clouds, viewer=viewer),
+        )
+    installation = trust.published.statement.platform_id
+    viewer = view.Viewer(
+        store,
+        clouds=clouds,
+        installation=installation,
+        clock=clock,
+        refresh_seconds=settings.cloud.refresh_seconds,
+    )
+    stands_on = means.Means(
+        store=store,
+        clouds=clouds,
+        viewer=viewer,
+        keyring=parts.keyring,
+        minting=_minting(parts, trust=trust, invite=invite),
+        installation=installation,
+        environment=settings.platform.environment,
+        limits=_limits(settings.cloud),
+        clock=clock,
+        node_changed=functools.partial(_node_changed, store),
+    )
+    return Clouding(
+        known=_kinds(stands_on),
+        tasks=_tasks(parts, viewer=viewer),
+        served=functools.partial(_served, parts, clouds=clouds, viewer=viewer),
+    )
+
+
+def _tasks(parts: Given, *, viewer: view.Viewer) -> Mapping[str, supervise.Work]:
+    tasks: dict[str, supervise.Work] = {"cloud-view": viewer.run}
+    if parts.settings.cloud.issuer_url is not None:
+        tasks["cloud-issuer"] = functools.partial(_keep_issuer, parts)
+    return tasks
+
+
+def minting_of(parts: Given) -> tickets.Minting | None:
+    """What tickets are made and judged with, for the enroll door; None where no nodes enroll."""
+    if parts.trust is None or parts.invite is None:
+        return None
+    return _minting(parts, trust=parts.trust, invite=parts.invite)
+
+
+def _served(
+    parts: Given,
+    changed: Callable[[], None],
+    *,
+    clouds: using.StoredClouds,
+    viewer: view.Viewer,
+) -> tuple[routes.Route, ...]:
+    settings, store, clock = parts.settings, parts.store, parts.clock
+    path = settings.cloud.policy_file
+    policies = policy.Source(None if path is None else pathlib.Path(path))
+    shared = cloud_means.CloudMeans(
+        clouds=clouds,
+        connecting=connecting.Connecting(
+            checking.Means(
+                store=store, clouds=clouds, clock=clock, issuer_url=settings.cloud.issuer_url
+            ),
+            keyring=parts.keyring,
+            cloud=settings.cloud,
+            environment=settings.platform.environment,
+            changed=changed,
+        ),
+        policies=policies,
+        operators=parts.operators,
+        enrollment_url=functools.partial(_enrollment_url, parts.invite),
+        changed=changed,
+    )
+    ordering = cloud_ordering.Ordering(
+        shared,
+        offered=catalogue.Catalogue(store, clouds=clouds, policies=policies, clock=clock),
+    )
+    return (
+        *cloud_overview.CloudOverview(shared).served(),
+        *cloud_connections.CloudConnections(shared).served(),
+        *ordering.served(),
+        *cloud_machines.CloudMachines(shared, ordering=ordering, viewer=viewer).served(),
+        *operation_decisions.OperationDecisions(shared).served(),
+    )
+
+
+def _minting(
+    parts: Given,
+    *,
+    trust: authority.Authority,
+    invite: Callable[[], invitations.Invitation],
+) -> tickets.Minting:
+    archives = shelf.Shelf(parts.given.data_dir / data_dir.BUNDLES, origin=parts.given.bundle_url)
+    return tickets.Minting(
+        platform_id=trust.published.statement.platform_id,
+        sign=functools.partial(trust.sign, context=wire_tickets.CONTEXT),
+        coordinates=functools.partial(_coordinates, invite, archives=archives),
+        render=_render,
+        operators=parts.operators,
+    )
+
+
+def _coordinates(
+    invite: Callable[[], invitations.Invitation], *, archives: shelf.Archives
+) -> tickets.Coordinates | None:
+    invitation = invite()
+    if invitation.platform_url is None:
+        return None
+    served = invitation.bundles
+    bundle = None
+    if served is not None:
+        newest: dict[str, str] = {}
+        for one in archives.list_workers():
+            newest.setdefault(one.architecture, one.sha256)
+        bundle = wire_tickets.Bundle(url=served.url, pins=tuple(served.pins), archives=newest)
+    return tickets.Coordinates(
+        url=invitation.platform_url,
+        pins=tuple(invitation.pins),
+        trust_key_ids=tuple(invitation.trust_key_ids),
+        bundle=bundle,
+    )
+
+
+def _enrollment_url(invite: Callable[[], invitations.Invitation] | None) -> str | None:
+    return None if invite is None else invite().platform_url
+
+
+def _render(ticket: Mapping[str, str]) -> str:
+    return first_boot.render(first_boot.Ticket(**ticket))
+
+
+def _limits(group: groups.CloudGroup) -> means.Limits:
+    return means.Limits(
+        launch=datetime.timedelta(seconds=group.launch_seconds),
+        enrollment=datetime.timedelta(seconds=group.enrollment_seconds),
+        attempts=group.attempts,
+        breaker_failures=group.breaker_failures,
+    )
+
+
+def _node_changed(store: contract.Store, node_id: ids.NodeId) -> None:
+    store.signal(registry.CHANGED, node_id)
+
+
+async def ensure_local(parts: Given) -> None:
+    """This very host can be ordered from without saving anything first."""
+
+    async def work(tx: contract.Tx) -> None:
+        await connecting.ensure_local(tx, actor=connections.ACTOR, now=parts.clock.now())
+
+    await parts.store.transact(work)
+
+
+async def _keep_issuer(parts: Given) -> None:
+    """Makes, shows and drops the issuer's keys when their time has come, for ever."""
+    while True:
+        seconds = _RETRY_SECONDS
+        try:
+            plan = await rotation.advance(
+                parts.store,
+                keyring=parts.keyring,
+                environment=parts.settings.platform.environment,
+                clock=parts.clock,
+            )
+            left = plan.look_again_at - parts.clock.now()
+            seconds = max(1.0, min(left, _LONGEST_WAIT).total_seconds())
+        except contract.StoreError as fault:
+            _LOG.warning("The issuer's keys cannot be looked at", extra={"reason": str(fault)})
+        await parts.clock.sleep(seconds)
+
+
+def _kinds(stands_on: means.Means) -> Sequence[kinds.Kind]:
+    return (
+        create.CreateMachine(stands_on),
+        delete.DeleteMachine(stands_on),
+        reboot.RebootMachine(stands_on),
+    )

@@ -1,0 +1,167 @@
+"""`/operations/{id}/retry|cancel|resolve`: what a person decides about an operation.
+
+For orders of machines; what else takes time says in its refusal what can be done instead. Whoever
+decides needs the right to order machines as well.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from platform_server.cloud import connections, consent, requests
+from platform_server.endpoints import calls, cloud_means, operations, refusals, routes
+from platform_server.operations import records
+from platform_server.store import contract
+from runtime_kit import crash_points
+from wire_protocol import admin, cloud_machines
+from wire_protocol import operations as models
+
+STORED: Final = crash_points.declare(
+    "operation.decided", story="a decision about an operation is stored, nobody was answered"
+)
+Decide = Callable[[contract.Tx, requests.Asked], Awaitable[requests.Made]]
+
+
+class OperationDecisions:
+    """The handlers."""
+
+    def __init__(self, means: cloud_means.CloudMeans) -> None:
+        self._means = means
+
+    async def retry(self, call: calls.Call[None, routes.NoQuery]) -> calls.Reply:
+        """Tries a failed order again."""
+        operation_id = call.path["operation_id"]
+        caps = await self._caps(call)
+
+        async def decide(tx: contract.Tx, asked: requests.Asked) -> requests.Made:
+            return await requests.retry(tx, operation_id=operation_id, caps=caps, asked=asked)
+
+        return await self._decided(call, decide, action="retry", detail="it is tried again")
+
+    async def cancel(self, call: calls.Call[None, routes.NoQuery]) -> calls.Reply:
+        """Ends an open order."""
+
+        async def decide(tx: contract.Tx, asked: requests.Asked) -> requests.Made:
+            return await requests.cancel(tx, operation_id=call.path["operation_id"], asked=asked)
+
+        return await self._decided(
+            call, decide, action="cancel", detail="what it has made is deleted, then it has ended"
+        )
+
+    async def resolve(
+        self, call: calls.Call[cloud_machines.ResolveRequest, routes.NoQuery]
+    ) -> calls.Reply:
+        """Settles an unresolved order."""
+        body = call.body
+
+        async def decide(tx: contract.Tx, asked: requests.Asked) -> requests.Made:
+            return await requests.resolve(
+                tx,
+                operation_id=call.path["operation_id"],
+                choice=body.choice,
+                provider_ref=body.provider_ref,
+                asked=asked,
+            )
+
+        return await self._decided(call, decide, action="resolve", detail=body.choice)
+
+    def served(self) -> tuple[routes.Route, ...]:
+        """The routes of this module."""
+        asked: dict[str, Any] = {
+            "method": "POST",
+            "answer": models.Operation,
+            "status": 202,
+            "changes": True,
+            "parameters": {"operation_id": "The operation's id."},
+            "problems": ("not-found", "operation-state", *cloud_means.PROBLEMS),
+        }
+        path = "/api/v1/operations/{operation_id}"
+        return (
+            routes.Route(
+                path=f"{path}/retry",
+                summary="Try a failed operation again.",
+                handler=self.retry,
+                **{
+                    **asked,
+                    "problems": (
+                        *asked["problems"],
+                        "cap-reached",
+                        "template-stopped",
+                        "node-exists",
+                    ),
+                },
+            ),
+            routes.Route(
+                path=f"{path}/cancel",
+                summary="End an open operation; what it has made is deleted.",
+                handler=self.cancel,
+                **asked,
+            ),
+            routes.Route(
+                path=f"{path}/resolve",
+                summary="Decide an operation whose outcome could not be found out.",
+                handler=self.resolve,
+                request=cloud_machines.ResolveRequest,
+                **asked,
+            ),
+        )
+
+    # Inside.
+
+    async def _caps(self, call: calls.Call[Any, Any]) -> tuple[consent.Caps, ...]:
+        """What the machine is judged by anew; of what is no order, nothing."""
+
+        async def work(tx: contract.Tx) -> connections.Connection | None:
+            operation = await records.find(tx, operation_id=call.path["operation_id"])
+            through = None if operation is None else operation.request.get("connection_id")
+            return None if through is None else await connections.find(tx, connection_id=through)
+
+        connection = await call.read(work)
+        if connection is None:
+            return ()
+        rules = await cloud_means.refusing(self._means.rules_of(connection.provider))
+        return consent.caps_of(connection, rules=rules, now=call.now())
+
+    async def _decided(
+        self, call: calls.Call[Any, Any], decide: Decide, *, action: str, detail: str
+    ) -> calls.Reply:
+        call.require("cloud.manage")
+        self._means.require()
+        operation_id, asked = call.path["operation_id"], cloud_means.asked_of(call)
+
+        async def work(tx: contract.Tx) -> calls.Changed:
+            await _require_an_order(tx, operation_id=operation_id, action=action)
+            made = await decide(tx, asked)
+            await call.record(
+                tx,
+                action=f"operations.{action}",
+                target=operation_id,
+                infra=made.machine.infra,
+                details={
+                    "node_id": made.machine.node_id,
+                    "machine_id": made.machine.machine_id,
+                    "decision": detail,
+                },
+            )
+            return calls.Changed(
+                changes=[admin.Change(action=action, target=operation_id, detail=detail)],
+                answer=operations.shown(made.operation),
+            )
+
+        reply = await cloud_means.refusing(call.mutate(work))
+        if not call.check:
+            crash_points.reach(STORED)
+            self._means.changed()
+        return reply
+
+
+async def _require_an_order(tx: contract.Tx, *, operation_id: str, action: str) -> None:
+    """Raises `Refusal` for what does not exist, and for what cannot be decided about."""
+    found = await records.find(tx, operation_id=operation_id)
+    if found is None:
+        raise refusals.Refusal("not-found", f"There is no operation {operation_id}.")
+    if found.kind != requests.CREATE:
+        raise refusals.Refusal(
+            "operation-state",
+            f"The operation {operation_id} is of kind {found.kind}, which knows no {action}: it "
+            "goes on or ends by itself. Once it has failed, ask for the same again.",
+        )
