@@ -105,10 +105,7 @@ class Machines:
             nic = cards[card]
             private += reading.private_addresses(nic)
             children.append(self._child(nic, calls.NIC, machine=seen))
-            group = reading.text(
-                reading.inside(reading.inside(nic, "properties"), "networkSecurityGroup"), "id"
-            )
-            children += self._named(group, machine=seen)
+            children += self._named(self._group_of(nic) or "", machine=seen)
             for ref in reading.address_refs(nic, place=self.place):
                 if ref not in addresses:
                     continue
@@ -198,7 +195,15 @@ class Machines:
             card = reading.card_of_address(thing, place=self.place)
             nic = cards.get(card or "")
             return reading.holder_of(nic, place=self.place) if nic is not None else card
+        if kind == calls.GROUP:
+            ref = self.place.one(kind, reading.text(thing, "name"))
+            users = (one for one in cards.values() if self._group_of(one) == ref)
+            return next((reading.holder_of(one, place=self.place) for one in users), None)
         return reading.holder_of(thing, place=self.place)
+
+    def _group_of(self, nic: reading.Body) -> str | None:
+        group = reading.inside(reading.inside(nic, "properties"), "networkSecurityGroup")
+        return reading.known(reading.text(group, "id"), place=self.place)
 
     def _by_ref(self, kind: str, things: list[arm_kit.Body]) -> dict[str, reading.Body]:
         return {self.place.one(kind, reading.text(one, "name")): one for one in things}

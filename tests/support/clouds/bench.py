@@ -20,6 +20,7 @@ from tests.support.clouds import ledger as ledger_kit
 from tests.support.clouds import script as script_kit
 
 BENCHES: Final[Mapping[str, str]] = {
+    "azure": "tests.support.clouds.azure_bench",
     "digitalocean": "tests.support.clouds.digitalocean_bench",
     "hetzner": "tests.support.clouds.hetzner_bench",
     "upcloud": "tests.support.clouds.upcloud_bench",
