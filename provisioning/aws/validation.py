@@ -133,6 +133,8 @@ async def _rehearse(
     }
     for row, parameters in rehearsals.items():
         await _try(account, found, row, region=region, DryRun=True, **parameters)
+    if calls.RUN.name in found.proved:  # it was rehearsed with tags
+        found.proved.add(calls.TAGGING)
 
 
 async def _try(

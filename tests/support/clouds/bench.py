@@ -22,6 +22,7 @@ from tests.support.clouds import script as script_kit
 BENCHES: Final[Mapping[str, str]] = {
     "azure": "tests.support.clouds.azure_bench",
     "digitalocean": "tests.support.clouds.digitalocean_bench",
+    "aws": "tests.support.clouds.aws_bench",
     "hetzner": "tests.support.clouds.hetzner_bench",
     "upcloud": "tests.support.clouds.upcloud_bench",
 }
