@@ -5,20 +5,19 @@ Known limit: where the folder is absent the tests that stand on it are skipped, 
 
 import functools
 import json
-import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import pytest
 import yaml
 
-BESIDE: Final = pathlib.Path(__file__).parents[3].parent / "shared" / "specs"
+from tests.support.clouds import referee
 
 
 def folder() -> pathlib.Path:
     """The folder of descriptions and recordings; skips the test where there is none."""
-    found = pathlib.Path(os.environ.get("ENLIST_PROVIDER_SPECS") or BESIDE)
+    found = referee.folder()
     if not found.is_dir():
         pytest.skip(f"no provider descriptions at {found} (ENLIST_PROVIDER_SPECS names the folder)")
     return found
