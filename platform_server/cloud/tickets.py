@@ -244,6 +244,14 @@ async def _judge_attempt(
     return None
 
 
+async def enrolled(
+    tx: contract.Tx, *, found: enrollments.Enrollment, now: datetime.datetime
+) -> None:
+    """The machine has become a node: its operation is to look."""
+    if is_ordered(found):
+        await holding.wake(tx, operation_id=found.created_by.removeprefix(_PREFIX), now=now)
+
+
 def agrees(machine: machines.Machine, *, attempt: attempts.Attempt) -> bool:
     """Whether the provider's own view is of this attempt's machine: id, name and every tag."""
     owner = attempt.request.owner
