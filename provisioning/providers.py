@@ -126,7 +126,8 @@ _ROWS: Final = (
         title="Amazon EC2",
         module="provisioning.aws.driver",
         kinds=(_KIND.AWS_WEB_IDENTITY, _KIND.AWS_ROLE, _KIND.AWS_AMBIENT, _KIND.AWS_KEYS),
-        settings=("region", "regions", "installation"),
+        settings=("region", "regions"),
+        given=("installation",),
         needed=("region",),
     ),
     Provider(

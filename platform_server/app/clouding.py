@@ -90,7 +90,7 @@ def build(parts: Given) -> Clouding:
             keyring=parts.keyring,
             clock=clock,
             cloud=settings.cloud,
-            shared=local_machines.shared(settings),
+            shared={**local_machines.shared(settings), **_tagged_as(parts.trust)},
         ),
         clock=clock,
         environment=settings.platform.environment,
@@ -128,6 +128,13 @@ def build(parts: Given) -> Clouding:
         tasks=_tasks(parts, viewer=viewer),
         served=functools.partial(_served, parts, clouds=clouds, viewer=viewer),
     )
+
+
+def _tagged_as(trust: authority.Authority | None) -> dict[str, dict[str, str]]:
+    """To AWS our sessions are narrowed to what carries this installation's id."""
+    if trust is None:
+        return {}
+    return {"aws": {"installation": trust.published.statement.platform_id}}
 
 
 def _tasks(parts: Given, *, viewer: view.Viewer) -> Mapping[str, supervise.Work]:

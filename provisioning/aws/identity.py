@@ -115,7 +115,7 @@ class Identity:
         if isinstance(given, credentials.AwsWebIdentity):
             answer = await self._assume_by_assertion(given)
         elif role:
-            answer = await self._assume(external_id=getattr(given, "external_id", ""))
+            answer = await self._assume_or_explain(getattr(given, "external_id", ""))
         else:
             keys = await self.base_keys()
             if keys is None:
@@ -135,6 +135,29 @@ class Identity:
             since=now,
             until=told["Expiration"].astimezone(datetime.UTC),
         )
+
+    async def _assume_or_explain(self, external_id: str) -> dict[str, Any]:
+        try:
+            return await self._assume(external_id=external_id)
+        except outcomes.Fault as fault:
+            if fault.code != "AccessDenied":
+                raise
+            principal = await self._base_principal()
+            raise outcomes.Fault(
+                f"The role does not let us in. AWS knows this Platform as {principal}: the role's "
+                f"trust policy has to name it, with the ExternalId {external_id or 'of this'}. "
+                "A new policy takes some seconds to work.",
+                outcome=fault.outcome,
+                topic=fault.topic,
+                code=fault.code,
+                hints=(principal,),
+            ) from fault
+
+    async def _base_principal(self) -> str:
+        """Who takes the role on, as a trust policy names it."""
+        keys = await self.base_keys()
+        told = await self._call(calls.CALLER, keys=keys)
+        return trust.principal_of(str(told["Arn"]))
 
     async def _assume(self, *, external_id: str) -> dict[str, Any]:
         further: dict[str, Any] = {"ExternalId": external_id} if external_id else {}

@@ -12,14 +12,15 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from provisioning import contract, naming
-from provisioning.aws import calls
+from provisioning import contract, credentials, naming
+from provisioning.aws import calls, trust
 
 ALWAYS: Final = frozenset(
     {contract.Feature.CHECK, contract.Feature.CATALOG, contract.Feature.MACHINES}
 )
 EVERYTHING: Final = frozenset(contract.Feature)
 MOST_SESSION_POLICY_BYTES: Final = 2048  # STS's limit
+OWN_PRINCIPAL: Final = "PRINCIPAL-OF-THE-PLATFORM"
 
 _TAG: Final = naming.INSTALLATION
 _NEW: Final = {  # what each call makes, as its ARN names it
@@ -96,6 +97,59 @@ def least_privilege(
         ),
     ]
     return {"Version": "2012-10-17", "Statement": statements}
+
+
+def setup_text(facts: Mapping[str, str]) -> str:
+    """What to do at AWS for a connection: trust first, then rights, as text to paste.
+
+    `facts` are those of the connection: kind, role_arn, external_id, subject, issuer_url, and
+    principal, which is ours at AWS where it is known.
+    """
+    parts = [_trust_text(facts)]
+    policy = least_privilege(installation=facts.get("installation") or None)
+    parts.append(
+        "The policy of the role or user (save as policy.json, then: aws iam put-role-policy "
+        "--role-name NAME --policy-name enlist --policy-document file://policy.json):\n"
+        + json.dumps(policy, indent=2)
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _trust_text(facts: Mapping[str, str]) -> str:
+    kind, arn = facts.get("kind", ""), facts.get("role_arn", "")
+    if kind == credentials.Kind.AWS_WEB_IDENTITY:
+        issuer = facts.get("issuer_url", "")
+        if not issuer:
+            return (
+                "AWS cannot believe this Platform yet: set [cloud] issuer_url to a public https "
+                "address, publish what `enlist cloud issuer export DIR` writes there, save again."
+            )
+        role = trust.role_of(arn)
+        document = trust.web_identity_trust_policy(
+            account=role.account,
+            partition=role.partition,
+            issuer_url=issuer,
+            subject=facts.get("subject", ""),
+        )
+        first = f"Once an account:\n  {trust.provider_command(issuer)}\n\n"
+    elif arn:
+        document = trust.trust_policy(
+            principal_arn=facts.get("base_principal") or OWN_PRINCIPAL,
+            external_id=facts.get("external_id", ""),
+        )
+        first = (
+            ""
+            if facts.get("base_principal")
+            else f"{OWN_PRINCIPAL} stands for the Arn that this prints on the Platform's host:\n"
+            "  aws sts get-caller-identity\n\n"
+        )
+    else:
+        return ""
+    return (
+        f"{first}The trust policy of the role {arn} (save as trust.json, then: aws iam "
+        "update-assume-role-policy --role-name NAME --policy-document file://trust.json):\n"
+        + json.dumps(document, indent=2)
+    )
 
 
 def session_policy(*, installation: str | None = None) -> str:
