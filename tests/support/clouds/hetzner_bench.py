@@ -41,7 +41,7 @@ class HetznerBench(bench.Bench):
         self.fake = hetzner.FakeHetzner(clock=self.clock)
         self.referee = referee.of("hetzner", host="https://api.hetzner.cloud")
         self._served = server.Served(self.fake, referee=self.referee)
-        self.secrets = [TOKEN, "hz-root-password-9f8e7d"]
+        self.secrets = [TOKEN]
 
     def __enter__(self) -> Self:
         self._served.__enter__()
