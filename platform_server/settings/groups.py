@@ -214,6 +214,10 @@ class BundlesGroup(Group):
     most_bytes: Annotated[int, Field(ge=1_048_576, le=1_073_741_824)] = 134_217_728
     """The largest archive that is taken in."""
 
+    build: bool = True
+    """Whether a Platform that runs from a checkout and has no worker bundle of its version builds
+    one, from its own code and the locked wheels."""
+
     sockets: Annotated[int, Field(ge=16, le=MAX_SOCKETS)] = 256
     """Open sockets of the bundle server. When full, the oldest without a complete head is closed;
     where all are downloads, the newcomer is turned away."""
