@@ -35,7 +35,7 @@ class Offers:
 
         Raises `StoreError`.
         """
-        stored = await self.store.read(lambda tx: _read(tx, connection_id=connection.connection_id))
+        stored = await self.store.read(lambda tx: read(tx, connection_id=connection.connection_id))
         now = self.clock.now()
         if stored is not None and stored.told_at is not None and now - stored.told_at < FRESH:
             return stored
@@ -63,7 +63,8 @@ class Offers:
         return offer
 
 
-async def _read(tx: store_contract.Tx, *, connection_id: str) -> contract.Offer | None:
+async def read(tx: store_contract.Tx, *, connection_id: str) -> contract.Offer | None:
+    """The offer as it was last told, however old."""
     row = await tx.fetch_one(
         "SELECT offer, offer_at FROM cloud_connections WHERE connection_id = ?", connection_id
     )

@@ -72,7 +72,7 @@ class _Kind:
             ) as driver:
                 await self.do(held, resource=resource, driver=driver)
         except outcomes.Fault as fault:
-            raise _verdict(fault) from fault
+            raise verdict_of(fault) from fault
 
     async def do(
         self, held: holding.Held, *, resource: beside.Resource, driver: contract.Driver
@@ -285,7 +285,7 @@ class Attach(_Kind):
             )
         else:
             await driver.attach(found, to=machine.provider_ref)
-            raise _under_way("attached")
+            raise under_way("attached")
 
     async def on_move(
         self, tx: store_contract.Tx, *, held: holding.Held, event: states.Event
@@ -312,7 +312,7 @@ class Detach(_Kind):
             await self._move(held, event=states.Event.SUCCEED)
         else:
             await driver.detach(found)
-            raise _under_way("detached")
+            raise under_way("detached")
 
     async def on_move(
         self, tx: store_contract.Tx, *, held: holding.Held, event: states.Event
@@ -349,7 +349,7 @@ class Delete(_Kind):
                 f"At the provider the {resource.kind} hangs on {found.attached_to}."
             )
         await driver.delete_child(found)
-        raise _under_way("deleted")
+        raise under_way("deleted")
 
     async def on_move(
         self, tx: store_contract.Tx, *, held: holding.Held, event: states.Event
@@ -379,7 +379,8 @@ async def _described(driver: contract.Driver, resource: beside.Resource) -> cont
     return found
 
 
-def _under_way(what: str) -> kinds.TryLater:
+def under_way(what: str) -> kinds.TryLater:
+    """It was accepted, and is asked about until the provider says that it is done."""
     return kinds.TryLater(
         f"It is being {what}; the provider is asked until it says so.",
         patient=True,
@@ -387,7 +388,8 @@ def _under_way(what: str) -> kinds.TryLater:
     )
 
 
-def _verdict(fault: outcomes.Fault) -> kinds.TryLater | kinds.Stop:
+def verdict_of(fault: outcomes.Fault) -> kinds.TryLater | kinds.Stop:
+    """What a fault means for the operation: what is sold out is tried so often and no more."""
     if fault.outcome in _TRANSIENT:
         wait = 0.0 if fault.retry_after is None else fault.retry_after.total_seconds()
         is_bounded = fault.topic in (outcomes.Topic.CAPACITY, outcomes.Topic.OTHER)
