@@ -4,8 +4,8 @@ import asyncio
 import json
 import pathlib
 import ssl
-import urllib.request
 
+import httpx
 import pytest
 
 from tests.support import real_platform, waits
@@ -36,10 +36,8 @@ def test_machines_can_install_from_a_platform_that_was_given_no_bundle(
         unverified = ssl.create_default_context()
         unverified.check_hostname = False
         unverified.verify_mode = ssl.CERT_NONE
-        with urllib.request.urlopen(
-            f"{platform.said['bundle']}/install.sh", context=unverified, timeout=30
-        ) as answer:
-            assert b"RELEASE_KEY='" in answer.read()
+        got = httpx.get(f"{platform.said['bundle']}/install.sh", verify=unverified)
+        assert "RELEASE_KEY='" in got.text
         said = platform.log.read_text()
         assert "building one from this installation" in said
         log = platform.api("GET", "/audit?limit=50")["entries"]
