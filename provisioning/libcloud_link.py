@@ -209,6 +209,8 @@ class Link:
             except ValueError:
                 body, is_json = None, False
             code, message = self._read(body) if body is not None else ("", "")
+            if message and not code:
+                code = str(cause.status)  # a provider that tells no codes has at least this one
             refusal = answers.Refusal(
                 status=cause.status,
                 code=code,
