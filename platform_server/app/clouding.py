@@ -144,13 +144,6 @@ def _tasks(parts: Given, *, viewer: view.Viewer) -> Mapping[str, supervise.Work]
     return tasks
 
 
-def minting_of(parts: Given) -> tickets.Minting | None:
-    """What tickets are made and judged with, for the enroll door; None where no nodes enroll."""
-    if parts.trust is None or parts.invite is None:
-        return None
-    return _minting(parts, trust=parts.trust, invite=parts.invite)
-
-
 def _served(
     parts: Given,
     changed: Callable[[], None],
@@ -175,6 +168,7 @@ def _served(
         policies=policies,
         operators=parts.operators,
         enrollment_url=functools.partial(_enrollment_url, parts.invite),
+        installable=functools.partial(_installable, parts.invite),
         changed=changed,
     )
     ordering = cloud_ordering.Ordering(
@@ -229,6 +223,10 @@ def _coordinates(
 
 def _enrollment_url(invite: Callable[[], invitations.Invitation] | None) -> str | None:
     return None if invite is None else invite().platform_url
+
+
+def _installable(invite: Callable[[], invitations.Invitation] | None) -> bool:
+    return invite is not None and invite().bundles is not None
 
 
 def _render(ticket: Mapping[str, str]) -> str:

@@ -130,6 +130,7 @@ class CloudMachines:
     ) -> calls.Reply:
         """Stores the order; the machine enlists itself."""
         self._means.require()
+        self._means.require_installable()
         order = await cloud_means.refusing(self._ordering.judge(call))
         asked = cloud_means.asked_of(call)
 

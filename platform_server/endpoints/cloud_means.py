@@ -36,6 +36,10 @@ ENROLLMENT_MISSING: Final = (
     "This Platform has no enrollment endpoint, so no machine could enlist itself: start it with "
     "--enrollment-port, or set [dispatch] enabled = true behind an https name."
 )
+INSTALLER_MISSING: Final = (
+    "This Platform serves nothing that a new machine could install: start it with --bundle-port, "
+    "then see: enlist platform bundles list"
+)
 
 _CODES: Final[Mapping[type[Exception], str]] = {
     connections.NoSuchConnection: "not-found",
@@ -71,6 +75,7 @@ class CloudMeans:
     policies: policy.Source
     operators: configured.ConfiguredNodes
     enrollment_url: Callable[[], str | None]
+    installable: Callable[[], bool]
     changed: Callable[[], None]
 
     def missing(self) -> tuple[str, ...]:
@@ -82,6 +87,11 @@ class CloudMeans:
         missing = self.missing()
         if missing:
             raise unavailable(*missing)
+
+    def require_installable(self) -> None:
+        """Refuses an order while a new machine would find nothing to install."""
+        if not self.installable():
+            raise unavailable(INSTALLER_MISSING)
 
     async def rules_of(self, provider: str) -> policy.Rules | None:
         """The operator's rules; raises `policy.Unavailable`. Not inside a transaction: it reads."""

@@ -1,0 +1,85 @@
+"""docs/quickstart-cloud.md as a new user types it: a machine at a faked Hetzner, from nothing."""
+
+import json
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import faked_hetzner, operators
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("cloud-quickstart")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[faked_hetzner.Place]:
+    with faked_hetzner.running(tmp_path_factory.mktemp("quickstart")) as running:
+        yield running
+
+
+def test_a_machine_is_ordered_becomes_ready_is_rebooted_and_is_gone(
+    place: faked_hetzner.Place,
+) -> None:
+    saved = place.connect()
+    assert "Saved hetzner (hetzner)." in saved
+    assert faked_hetzner.TOKEN not in saved
+    asked = place.run(
+        "cloud", "machines", "create", "web-1", "--provider", "hetzner", "--check"
+    ).stdout
+    assert "order web-1: cx23 in fsn1 at hetzner, 0.00" in asked
+    assert place.fake.ledger.machines == {}
+    made = place.run(
+        *("cloud", "machines", "create", "web-1", "--provider", "hetzner", "-o", "json")
+    )
+    ordered = json.loads(made.stdout)
+    operation = ordered["operation"]["operation_id"]
+    operators.wait_until(lambda: bool(place.fake.ledger.living()), what="the machine is bought")
+    (bought,) = place.fake.ledger.living()
+    with place.booted(bought.ref):
+        watched = place.run("operations", "watch", operation, "-o", "json")
+        assert json.loads(watched.stdout)["state"] == "active"
+        states = [line.split(": ", 1)[1].partition(",")[0] for line in watched.stderr.splitlines()]
+        assert states[-1] == "active"
+        shown = json.loads(place.run("cloud", "machines", "show", "web-1", "-o", "json").stdout)
+        assert (shown["provider_ref"], shown["state"]) == (bought.ref, "active")
+        assert shown["still_billed"]
+        nodes = json.loads(place.run("nodes", "list", "-o", "json").stdout)["nodes"]
+        assert [(node["node_id"], node["state"]) for node in nodes] == [("web-1", "ready")]
+        refreshed = place.run("cloud", "machines", "show", "web-1", "--refresh", "-o", "json")
+        assert json.loads(refreshed.stdout)["power"] == "running"
+        place.run("cloud", "machines", "reboot", "web-1", "--wait")
+        costs = json.loads(place.run("cloud", "costs", "-o", "json").stdout)
+        assert costs["connections"][0]["hourly_micros"] > 0
+        in_use = place.run("cloud", "connections", "forget", "hetzner", expect=4)
+        assert "web-1" in in_use.stderr
+        ended = place.run("cloud", "machines", "delete", "web-1", "--wait", "-o", "json")
+        assert json.loads(ended.stdout)["state"] == "deleted"
+    assert place.fake.ledger.living() == []
+    assert place.fake.ledger.count("POST /v1/servers") == 1
+    gone = json.loads(place.run("cloud", "machines", "list", "--ended", "-o", "json").stdout)
+    assert [one["state"] for one in gone["machines"]] == ["deleted"]
+    place.run("cloud", "connections", "forget", "hetzner")
+
+
+def test_the_secret_stands_in_no_answer_log_or_file_that_others_may_read(
+    place: faked_hetzner.Place,
+) -> None:
+    place.connect("again")
+    shown = place.run("cloud", "connections", "show", "again", "-o", "json").stdout
+    log = place.platform.log.read_text()
+    assert faked_hetzner.TOKEN not in shown + log
+    raw = b"".join(
+        file.read_bytes()
+        for file in pathlib.Path(place.platform.data_dir).rglob("*")
+        if file.is_file()
+    )
+    assert faked_hetzner.TOKEN.encode() not in raw
+    refused = place.run(
+        *("cloud", "connections", "save", "wrong", "--provider", "hetzner", "--secret-file", "-"),
+        *("--setting", f"endpoint={place.address}"),
+        stdin="not-the-token",
+        expect=2,
+    )
+    assert "not-the-token" not in refused.stderr
+    assert "wrong" not in place.run("cloud", "connections", "list").stdout
+    place.run("cloud", "connections", "forget", "again")

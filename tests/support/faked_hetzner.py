@@ -1,0 +1,126 @@
+"""A real Platform that orders at a faked Hetzner, and machines that enlist themselves from there.
+
+The fake, the connection, the policy and the commands are those of the quickstart. What a machine
+does at its first boot is done here by the product's own join and Agent, with the ticket that stands
+in the first-boot data the fake was given. Not for: booting it, which tests/machines does.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import subprocess
+from collections.abc import Iterator
+
+import yaml
+
+from runtime_kit import clock as clock_kit
+from tests.support import machine, real_platform, small_bundles
+from tests.support.clouds import hetzner, ledger, referee, server
+
+TOKEN = "hz-token-of-the-tests-0123456789"
+BEGIN, END = "ticket.json <<'ENLIST_END'\n", "\nENLIST_END\n"
+QUICK = {"ENLIST_CLOUD__ALLOW_ENDPOINTS": "true", "ENLIST_PROBE__INTERVAL_SECONDS": "1"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The Platform and the fake beside it."""
+
+    platform: real_platform.RealPlatform
+    fake: hetzner.FakeHetzner
+    address: str
+    folder: pathlib.Path
+
+    def run(
+        self, *arguments: str, stdin: str = "", expect: int = 0
+    ) -> subprocess.CompletedProcess[str]:
+        """One command; its exit code must be the expected one."""
+        done = subprocess.run(
+            [*real_platform.ENLIST, "--data-dir", str(self.platform.data_dir), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=real_platform.clean_environment(),
+        )
+        log = real_platform.tail(self.platform.log)
+        assert done.returncode == expect, (arguments, done.returncode, done.stderr, log)
+        return done
+
+    def connect(self, name: str = "hetzner", *, token: str = TOKEN, expect: int = 0) -> str:
+        """Saves the connection as the quickstart does, at the fake's address."""
+        return self.run(
+            *("cloud", "connections", "save", name, "--provider", "hetzner"),
+            *("--secret-file", "-", "--setting", f"endpoint={self.address}"),
+            stdin=token,
+            expect=expect,
+        ).stdout
+
+    @contextlib.contextmanager
+    def booted(self, ref: str) -> Iterator[machine.Agent]:
+        """The machine joins with its ticket, and its Agent runs for the length of the `with`."""
+        worker = machine.dialling_out(self.folder, name=f"machine-{ref}")
+        file = self.folder / f"ticket-{ref}.json"
+        told = {**ticket_of(self.fake.ledger.machines[ref]), "instance": {"id": ref}}
+        file.write_text(json.dumps(told))
+        real_platform.run_enlist(
+            *("--data-dir", str(worker.data_dir), "worker", "join", "--ticket-file", str(file))
+        )
+        with worker.agent() as agent:
+            yield agent
+
+
+def ticket_of(bought: ledger.Machine) -> dict[str, str]:
+    """The ticket in the first-boot data that the fake was given, as cloud-init would read it."""
+    config = yaml.safe_load(bought.user_data.decode("ascii"))
+    text = "\n".join(config["bootcmd"])
+    found = json.loads(text.partition(BEGIN)[2].partition(END)[0])
+    assert isinstance(found, dict)
+    return found
+
+
+def offer_bundle(platform: real_platform.RealPlatform, folder: pathlib.Path) -> None:
+    """Something to install, in form alone: what stands in for machines here installs nothing."""
+    signer = small_bundles.key()
+    public = folder / "release.pub"
+    public.write_bytes(signer.public_pem)
+    path = small_bundles.make(signer).write(folder)
+    platform.enlist("platform", "bundles", "add", str(path), "--release-key", str(public))
+
+
+def policy(
+    folder: pathlib.Path, *, most_machines: int = 3, most_hourly: str = "0.05"
+) -> pathlib.Path:
+    """The operator's policy file of the quickstart."""
+    file = folder / "cloud.json"
+    rules = {
+        "regions": ["fsn1", "hel1"],
+        "image": "debian-12",
+        "classes": [{"name": "starter", "size": "cx23"}, {"name": "growth", "size": "cx33"}],
+        "most_machines": most_machines,
+        "most_hourly": most_hourly,
+        "currency": "EUR",
+    }
+    file.write_text(json.dumps({"version": 1, "providers": {"hetzner": rules}}))
+    file.chmod(0o600)
+    return file
+
+
+@contextlib.contextmanager
+def running(folder: pathlib.Path, *, action_seconds: float = 0.2) -> Iterator[Place]:
+    """Both, for the length of a `with`; the fake's referee must have found nothing."""
+    fake = hetzner.FakeHetzner(clock=clock_kit.SystemClock(), action_seconds=action_seconds)
+    judge = referee.of("hetzner", host="https://api.hetzner.cloud")
+    environment = {**QUICK, "ENLIST_CLOUD_POLICY": str(policy(folder))}
+    with (
+        server.Served(fake, referee=judge) as served,
+        real_platform.running(
+            folder / "platform", *("--bundle-port", "0"), environment=environment
+        ) as platform,
+    ):
+        offer_bundle(platform, folder)
+        yield Place(platform=platform, fake=fake, address=f"{served.address}/v1", folder=folder)
+        assert served.broken == []
+        assert judge is None or judge.faults == []
