@@ -99,9 +99,12 @@ async def create_machine(
 ) -> Made:
     """Stores the order, its cap and its price reserved.
 
-    Raises `NodeTaken`, `reserve.CapReached`, `breaker.TemplateStopped`.
+    Raises `NodeTaken`, `reserve.CapReached`, `breaker.TemplateStopped`, and
+    `connections.NoSuchConnection` where it was forgotten at this moment.
     """
     await tx.lock(f"node:{order.node_id}")
+    await connections.lock(tx, connection_id=order.connection.connection_id)
+    await connections.get(tx, connection_id=order.connection.connection_id)
     await _require_free(tx, node_id=order.node_id, operators=operators, now=asked.now)
     template = breaker.template_of(
         connection_id=order.connection.connection_id,
