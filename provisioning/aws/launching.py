@@ -11,12 +11,16 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from provisioning import contract, naming, outcomes
+from provisioning import answers, contract, naming, outcomes
 from provisioning.aws import account as account_kit
 from provisioning.aws import calls, errors, groups, machines, orders, placing, values
 
 _NOTHING_DONE: Final = frozenset(
     {outcomes.Outcome.NOT_DONE_RETRYABLE, outcomes.Outcome.NOT_DONE_PERMANENT}
+)
+
+_ENDED: Final = answers.Verdict(
+    outcome=outcomes.Outcome.NOT_DONE_PERMANENT, topic=outcomes.Topic.OTHER
 )
 
 
@@ -210,18 +214,17 @@ def _created(
 
 
 def _launch_failed(found: Mapping[str, Any]) -> outcomes.Fault:
-    """What a launch that EC2 accepted died of, in its own words."""
+    """What a launch that EC2 accepted died of, in its own words (`Server.CODE`, `Client.CODE`)."""
     reason = found.get("StateReason") or {}
-    code = str(reason.get("Code", ""))
-    verdict = errors.TABLE.get(code.partition(".")[2])
-    link = None if verdict is None else verdict.link
-    known = verdict is not None and verdict.outcome in _NOTHING_DONE
+    raw = str(reason.get("Code", ""))
+    code = raw.partition(".")[2] or raw
+    verdict = errors.TABLE.get(code)
+    if verdict is None or verdict.outcome not in _NOTHING_DONE:
+        verdict = _ENDED
     return outcomes.Fault(
-        f"{found['InstanceId']} ended before it ran: {reason.get('Message') or code or 'no word'}.",
-        outcome=verdict.outcome
-        if known and verdict is not None
-        else outcomes.Outcome.NOT_DONE_PERMANENT,
-        topic=outcomes.Topic.OTHER if verdict is None else verdict.topic,
+        f"{found['InstanceId']} ended before it ran: {reason.get('Message') or raw or 'no word'}.",
+        outcome=verdict.outcome,
+        topic=verdict.topic,
         code=code,
-        link=link,
+        link=verdict.link,
     )

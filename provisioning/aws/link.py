@@ -10,6 +10,7 @@ its thread until its own time limit; four at once are the most a driver makes.
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import functools
 import os
 import threading
@@ -19,7 +20,7 @@ from typing import Any, Final, cast
 import boto3.session
 import botocore
 import botocore.config
-import botocore.credentials
+import botocore.exceptions
 import botocore.loaders
 import botocore.session
 
@@ -30,7 +31,14 @@ from runtime_kit import clock as clock_kit
 _AT_ONCE: Final = 4
 _MOST_PAGES: Final = 200
 
-Keys = botocore.credentials.ReadOnlyCredentials
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Keys:
+    """What a call is signed with; prints without its secrets."""
+
+    access_key: str
+    secret_key: str = dataclasses.field(repr=False)
+    token: str | None = dataclasses.field(default=None, repr=False)
 
 
 class Link:
@@ -77,8 +85,9 @@ class Link:
         except Exception as error:
             if isinstance(error, outcomes.Fault):
                 raise
+            secrets = () if keys is None else (keys.secret_key, keys.token or "")
             raise errors.fault_of(
-                error, what=row.name, clock=self.clock, hide=hide, table=table
+                error, what=row.name, clock=self.clock, hide=(*hide, *secrets), table=table
             ) from error
 
     async def ambient_keys(self) -> Keys:
@@ -168,7 +177,10 @@ def _find_ambient() -> Keys:
     found = botocore.session.Session().get_credentials()
     if found is None:
         raise botocore.exceptions.NoCredentialsError
-    return found.get_frozen_credentials()
+    frozen = found.get_frozen_credentials()
+    if not frozen.access_key or not frozen.secret_key:
+        raise botocore.exceptions.NoCredentialsError
+    return Keys(frozen.access_key, frozen.secret_key, frozen.token)
 
 
 def _made(

@@ -1,8 +1,8 @@
 """EC2 for the contract suite: moto behind a proxy of ours that adds what moto leaves out.
 
 Added: client tokens, the filter `client-token`, lags, pages, launches that fail after they were
-accepted, the 16 KB limit of first-boot data, quotas. Everything else is moto's own answer. The
-proxy keeps the ledger.
+accepted, the 16 KB limit of first-boot data, quotas, ending twice. Everything else is moto's own
+answer. The proxy keeps the ledger.
 
 Known limits: signatures and rights are not judged here (ministack does that, in a suite of its
 own); moto takes no tags for the snapshots of an image, which are left out on the way to it.
@@ -85,20 +85,26 @@ class Aws:
     ) -> server.Reply:
         """Does the work, by moto."""
         plain = name.removesuffix(calls.DRY_RUN)
+        own = self._own_answer(asked, plain)
+        if own is not None:
+            return own
+        if plain == "ec2:RunInstances":
+            return self._run(asked, rehearsed=name != plain, async_fail=async_fail)
+        reply = self._forward(asked)
+        if reply.status == 200 and name == plain:
+            self._book(name, asked, reply)
+        return reply
+
+    def _own_answer(self, asked: server.Asked, plain: str) -> server.Reply | None:
         if plain in self.refuse:
             return self.error(status=None, code="UnauthorizedOperation", message="not allowed")
         if plain == "service-quotas:GetServiceQuota":
             return server.Reply(document=_QUOTA)
         if plain == "iam:SimulatePrincipalPolicy" and "iam" not in self.elsewhere:
             return self.error(status=403, code="AccessDenied", message="not allowed")
-        if plain == "ec2:RunInstances":
-            return self._run(asked, rehearsed=name != plain, async_fail=async_fail)
         if plain == "ec2:DescribeInstances":
             return self._described(asked)
-        reply = self._forward(asked)
-        if reply.status == 200 and name == plain:
-            self._book(name, asked, reply)
-        return reply
+        return self._ended(asked) if plain == "ec2:TerminateInstances" else None
 
     def error(self, *, status: int | None, code: str, message: str) -> server.Reply:
         """EC2's form of an error."""
@@ -118,6 +124,23 @@ class Aws:
         return self.error(status=None, code="RequestLimitExceeded", message="Request limit")
 
     # --- machines -------------------------------------------------------------------------------
+
+    def _ended(self, asked: server.Asked) -> server.Reply | None:
+        """The answer for one that is terminated already: at EC2 ending is idempotent."""
+        refs = [value for name, value in _form(asked).items() if name.startswith("InstanceId.")]
+        held = [self.ledger.machines.get(ref) for ref in refs]
+        if not refs or any(one is None or one.died is None for one in held):
+            return None
+        root = ET.Element(_tag("TerminateInstancesResponse"))
+        some = ET.SubElement(root, _tag("instancesSet"))
+        for ref in refs:
+            item = ET.SubElement(some, _tag("item"))
+            ET.SubElement(item, _tag("instanceId")).text = ref
+            for place in ("currentState", "previousState"):
+                state = ET.SubElement(item, _tag(place))
+                ET.SubElement(state, _tag("code")).text = "48"
+                ET.SubElement(state, _tag("name")).text = "terminated"
+        return _xml(root)
 
     def _run(
         self,
