@@ -3,22 +3,13 @@
 It cannot fail. What is in its way (a provider that does not answer, a credential that is refused, a
 protection) stands in the operation with the moment since when, and it is tried for as long as it
 takes; the one other way out is a person's `forget`. With `keep_machine` the node goes and the
-machine stays where it is, with whoever asked for that.
+machine stays, counts and costs on, until somebody deletes it without.
 """
 
 import datetime
 from typing import Final
 
-from platform_server.cloud import (
-    attempts,
-    costs,
-    create_plan,
-    machines,
-    means,
-    pausing,
-    removal,
-)
-from platform_server.cloud import children as child_rows
+from platform_server.cloud import attempts, create_plan, machines, means, pausing, removal
 from platform_server.operations import holding, kinds, records, states
 from platform_server.store import contract
 from runtime_kit import crash_points
@@ -63,7 +54,7 @@ class DeleteMachine:
         machine = await m.store.read(lambda tx: means.machine_of(tx, operation=held.operation))
         await removal.revoke_node(m, held=held, machine=machine)
         if machine.keep_machine:
-            await self._let_go(held, machine=machine)
+            await self._keep(held, machine=machine)
         elif await removal.remove(m, held=held, machine=machine):
             await self._end(held, machine=machine)
         elif held.operation.tries:
@@ -91,21 +82,18 @@ class DeleteMachine:
         await self._m.store.transact(work)
         crash_points.reach(GONE)
 
-    async def _let_go(self, held: holding.Held, *, machine: machines.Machine) -> None:
-        """The node is gone; the machine stays, and is no longer counted as ours."""
-        now = self._m.clock.now()
-        by = machine.delete_asked_by or held.operation.created_by
+    async def _keep(self, held: holding.Held, *, machine: machines.Machine) -> None:
+        """The node is gone; the machine stays where it is, and in the bill."""
         move = holding.Move(
-            event=states.Event.GONE,
-            detail=f"The machine stays at {machine.provider} as {machine.provider_ref}, with "
-            f"{by}; it goes on costing money there.",
+            event=states.Event.SUCCEED,
+            detail=f"The node is gone. The machine stays at {machine.provider} as "
+            f"{machine.provider_ref} and goes on costing money: enlist cloud machines delete "
+            f"{machine.node_id}",
         )
 
         async def work(tx: contract.Tx) -> None:
             await holding.require(tx, held=held)
-            await machines.set_forgotten(tx, machine_id=machine.machine_id, by=by, now=now)
-            await child_rows.let_go(tx, machine_id=machine.machine_id)
-            await costs.end(tx, subject_id=machine.machine_id, until=now)
+            await machines.unask_delete(tx, machine_id=machine.machine_id)
             await self._moved(tx, held, move)
 
         await self._m.store.transact(work)

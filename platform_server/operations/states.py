@@ -105,6 +105,7 @@ TABLE: Final[Mapping[tuple[State, Event], State]] = {
     (State.FAILED, Event.RETRY): State.VALIDATING,
     (State.REQUESTED, Event.DELETE): State.DELETING,
     (State.DELETING, Event.GONE): State.DELETED,
+    (State.DELETING, Event.SUCCEED): State.DONE,  # the node is gone, its machine is kept
     (State.CANCELLING, Event.GONE): State.CANCELLED,
     (State.DELETING, Event.FORGET): State.FAILED,
     (State.CANCELLING, Event.FORGET): State.FAILED,

@@ -58,6 +58,7 @@ FOLLOWS = {
     (S.FAILED, E.RETRY): S.VALIDATING,
     (S.REQUESTED, E.DELETE): S.DELETING,
     (S.DELETING, E.GONE): S.DELETED,
+    (S.DELETING, E.SUCCEED): S.DONE,
     (S.DELETING, E.FORGET): S.FAILED,
     (S.CANCELLING, E.GONE): S.CANCELLED,
     (S.CANCELLING, E.FORGET): S.FAILED,
@@ -89,5 +90,9 @@ def test_nothing_fails_before_what_was_done_to_a_node_is_undone() -> None:
 
 
 def test_a_machine_that_was_asked_for_ends_only_where_the_provider_or_a_person_said_so() -> None:
-    for taking in (S.CANCELLING, S.DELETING):
-        assert {event for state, event in states.TABLE if state is taking} == {E.GONE, E.FORGET}
+    for taking, more in ((S.CANCELLING, set()), (S.DELETING, {E.SUCCEED})):
+        followed = {event for state, event in states.TABLE if state is taking}
+        assert followed == {E.GONE, E.FORGET} | more
+    assert {state for (state, _), after in states.TABLE.items() if after is S.DELETED} == {
+        S.DELETING
+    }
