@@ -54,6 +54,13 @@ DELETE_FIREWALL: Final = ApiCall(
     name="DELETE /v1/firewalls/{id}", feature=Feature.SSH, right=_WRITE, changes=True
 )
 
+SET_RULES: Final = ApiCall(
+    name="POST /v1/firewalls/{id}/actions/set_rules",
+    feature=Feature.SSH,
+    right=_WRITE,
+    changes=True,
+)
+
 LIST_VOLUMES: Final = ApiCall(name="GET /v1/volumes", feature=Feature.VOLUMES, right=_READ)
 GET_VOLUME: Final = ApiCall(name="GET /v1/volumes/{id}", feature=Feature.VOLUMES, right=_READ)
 CREATE_VOLUME: Final = ApiCall(

@@ -110,7 +110,11 @@ async def describe(api: api_kit.Api, child: contract.Child) -> contract.Child | 
 
 
 async def delete(api: api_kit.Api, child: contract.Child) -> None:
-    """Has it deleted; what is gone already is fine."""
+    """Has it deleted; what is gone already is fine.
+
+    A firewall cannot be deleted while a machine has it; then it shuts port 22 to everybody at once,
+    for whoever asks means that this way in is to end.
+    """
     kind = KINDS.get(child.kind)
     if kind is None or not child.ref.isdecimal():
         return
@@ -118,8 +122,14 @@ async def delete(api: api_kit.Api, child: contract.Child) -> None:
     try:
         await api.ask(kind.deleting, lambda client: kind.delete(client, ref))
     except outcomes.Fault as fault:
-        if fault.code != "not_found":
-            raise
+        if fault.code == "not_found":
+            return
+        if child.kind is _KIND.SECURITY_GROUP and fault.code == "resource_in_use":
+            rules = _rules(())
+            await api.ask(
+                calls.SET_RULES, lambda client: client.firewalls.set_rules(Firewall(id=ref), rules)
+            )
+        raise
 
 
 async def listed(
@@ -164,22 +174,23 @@ async def create_address(
     """A stable IPv4 address in this location, which outlives every machine."""
 
     def make(client: hcloud.Client) -> contract.Child:
-        made = client.primary_ips.create(
-            type="ipv4",
-            name=name,
-            location=Location(name=region),
-            assignee_type="server",
-            auto_delete=False,
-            labels=_labels(owner),
-        )
+        body = {
+            "type": "ipv4",
+            "name": name,
+            "location": region,
+            "assignee_type": "server",  # required, and not sent by the library's own method
+            "auto_delete": False,
+            "labels": _labels(owner),
+        }
+        made = client.request("POST", "/primary_ips", json=body)["primary_ip"]
         return contract.Child(
             kind=_KIND.ADDRESS,
-            ref=str(made.primary_ip.id),
+            ref=str(made["id"]),
             name=name,
             region=region,
             keep=True,
             owner=owner,
-            address=str(made.primary_ip.ip),
+            address=str(made["ip"]),
         )
 
     return await _made(api, _KIND.ADDRESS, calls.CREATE_ADDRESS, make, owner=owner, name=name)
@@ -279,17 +290,7 @@ async def ensure_firewall(
 ) -> contract.Child:
     """A firewall that lets everything in but port 22, and that from these networks alone."""
     name = naming.child_name(owner, _KIND.SECURITY_GROUP)
-    everywhere = ["0.0.0.0/0", "::/0"]
-    rules = [
-        FirewallRule(direction="in", protocol="icmp", source_ips=everywhere),
-        FirewallRule(direction="in", protocol="udp", port="1-65535", source_ips=everywhere),
-        FirewallRule(direction="in", protocol="tcp", port="1-21", source_ips=everywhere),
-        FirewallRule(direction="in", protocol="tcp", port="23-65535", source_ips=everywhere),
-    ]
-    if sources:
-        rules.append(
-            FirewallRule(direction="in", protocol="tcp", port="22", source_ips=list(sources))
-        )
+    rules = _rules(sources)
 
     def make(client: hcloud.Client) -> contract.Child:
         made = client.firewalls.create(name=name, rules=rules, labels=_mistyped_labels(owner))
@@ -385,6 +386,21 @@ async def _made(
             code=fault.code,
             ref=children[0].ref if children else None,
         ) from None
+
+
+def _rules(sources: tuple[str, ...]) -> list[FirewallRule]:
+    everywhere = ["0.0.0.0/0", "::/0"]
+    rules = [
+        FirewallRule(direction="in", protocol="icmp", source_ips=everywhere),
+        FirewallRule(direction="in", protocol="udp", port="1-65535", source_ips=everywhere),
+        FirewallRule(direction="in", protocol="tcp", port="1-21", source_ips=everywhere),
+        FirewallRule(direction="in", protocol="tcp", port="23-65535", source_ips=everywhere),
+    ]
+    if sources:
+        rules.append(
+            FirewallRule(direction="in", protocol="tcp", port="22", source_ips=list(sources))
+        )
+    return rules
 
 
 def _gone(child: contract.Child) -> outcomes.Fault:

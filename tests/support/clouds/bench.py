@@ -24,6 +24,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "digitalocean": "tests.support.clouds.digitalocean_bench",
     "aws": "tests.support.clouds.aws_bench",
     "hetzner": "tests.support.clouds.hetzner_bench",
+    "local-nspawn": "tests.support.clouds.local_bench",
     "upcloud": "tests.support.clouds.upcloud_bench",
 }
 
@@ -91,6 +92,8 @@ class Bench(abc.ABC):
     other_region: ClassVar[str]
     size: ClassVar[str]
     image: ClassVar[str]
+    volume_gigabytes: ClassVar[int] = 10
+    addresses_carry_owner: ClassVar[bool] = True  # false: nothing at all can be put on one
     signs_time: ClassVar[bool] = False  # its credential is a signature that the clock can break
 
     def __init__(self) -> None:

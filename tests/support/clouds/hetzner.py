@@ -135,6 +135,7 @@ class FakeHetzner:
             "GET /v1/firewalls": lambda asked: self._list(asked, "firewalls", self.firewalls),
             "GET /v1/firewalls/{id}": lambda asked: self._get(asked, "firewall", self.firewalls),
             "POST /v1/firewalls": self._create_firewall,
+            "POST /v1/firewalls/{id}/actions/set_rules": self._set_rules,
             "DELETE /v1/firewalls/{id}": lambda asked: self._drop(asked, self.firewalls),
         }
 
@@ -682,21 +683,23 @@ class FakeHetzner:
         told: Json = asked.json()
         self._judge_name(told, self.firewalls)
         number = next(self._numbers)
-        rules = [
-            {"description": None, "port": None, "destination_ips": [], "source_ips": []} | rule
-            for rule in told.get("rules", [])
-        ]
         self.firewalls[number] = {
             "id": number,
             "name": told["name"],
             "labels": dict(told.get("labels", {})),
             "created": shapes.stamp(self.now),
-            "rules": rules,
+            "rules": _whole(told.get("rules", [])),
             "applied_to": [],
         }
         self._note(number, "security-group", self.firewalls[number], "")
         document = {"firewall": self.firewalls[number], "actions": []}
         return server.Reply(status=201, document=document)
+
+    def _set_rules(self, asked: server.Asked) -> server.Reply:
+        one = self._one(asked, self.firewalls)
+        one["rules"] = _whole(asked.json()["rules"])
+        action = self._act("set_firewall_rules", ("firewall", one["id"]))
+        return server.Reply(status=201, document={"actions": [self._shown(action)]})
 
     def _apply(self, firewall: int, number: int) -> None:
         if firewall not in self.firewalls:
@@ -740,3 +743,8 @@ class FakeHetzner:
         return collections.Counter(
             one.name for one in self.ledger.seen if one.method not in {"GET", "HEAD"}
         )
+
+
+def _whole(rules: list[Json]) -> list[Json]:
+    empty: Json = {"description": None, "port": None, "destination_ips": [], "source_ips": []}
+    return [empty | rule for rule in rules]
