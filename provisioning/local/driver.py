@@ -11,7 +11,7 @@ this host.
 import datetime
 import os
 import pathlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NoReturn, TypeVar
 
 from provisioning import contract, outcomes, providers
@@ -58,12 +58,14 @@ class LocalDriver:
         network: str,
         observer: contract.Observer,
         clock: clock_kit.Clock,
+        missing: Callable[[machines.Kind], tuple[str, ...]] = hosts.missing_programs,
     ) -> None:
         self._kind = kind
         self._hands = hands
         self._network = network
         self._observer = observer
         self._clock = clock
+        self._missing = missing
 
     @property
     def provider(self) -> str:
@@ -73,9 +75,7 @@ class LocalDriver:
     @property
     def capabilities(self) -> frozenset[contract.Capability]:
         """What it can do beyond the core."""
-        return frozenset(
-            {contract.Capability.CONSOLE, contract.Capability.PRICE, contract.Capability.REBOOT}
-        )
+        return frozenset({contract.Capability.CONSOLE, contract.Capability.REBOOT})
 
     @property
     def calls(self) -> Sequence[contract.ApiCall]:
@@ -93,9 +93,7 @@ class LocalDriver:
         return contract.Validation(
             account=os.uname().nodename,
             principal="root" if os.geteuid() == 0 else "the root helper",
-            missing=tuple(
-                f"apt-get install {package}" for package in hosts.missing_programs(self._kind)
-            ),
+            missing=tuple(f"apt-get install {package}" for package in self._missing(self._kind)),
             room=machines.MOST_MACHINES - len(present),
         )
 
@@ -132,7 +130,7 @@ class LocalDriver:
             refusals.append("Local machines take no volumes, stable addresses or SSH keys.")
         refusals += [
             f"This host lacks a program: apt-get install {package}"
-            for package in hosts.missing_programs(self._kind)
+            for package in self._missing(self._kind)
         ]
         return contract.Plan(refusals=tuple(refusals), price=_FREE)
 

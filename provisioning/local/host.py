@@ -55,9 +55,16 @@ class Taken(machines.Unusable):
 class Host:
     """The machines of this host."""
 
-    def __init__(self, places: Places, *, launcher: launching.Launcher | None = None) -> None:
+    def __init__(
+        self,
+        places: Places,
+        *,
+        launcher: launching.Launcher | None = None,
+        network: bridge.Network | None = None,
+    ) -> None:
         self._places = places
         self._launcher = launcher or launching.of_this_host()
+        self._network = network or bridge.Bridge(places.bridge)
 
     def create(self, wish: machines.Wish, *, now: datetime.datetime) -> Seen:
         """Makes it and has it start; one that is there already is given as it is.
@@ -112,7 +119,7 @@ class Host:
             self._launcher.end(folder)
             _remove(folder)
             if not machines.all_in(self._places.folder):
-                bridge.remove_if_unused(name=self._places.bridge)
+                self._network.remove_if_unused()
             return True
 
     def console(self, name: str) -> str | None:
@@ -130,7 +137,7 @@ class Host:
         if len(present) >= machines.MOST_MACHINES:
             raise NoRoom(f"This host has {len(present)} machines, and no more are made.")
         network = machines.check_network(wish.network)
-        bridge.ensure(network, name=self._places.bridge)
+        self._network.ensure(network)
         self._forget_half_made(wish.name)
         machine = machines.Machine(
             kind=wish.kind,

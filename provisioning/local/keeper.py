@@ -202,7 +202,7 @@ def main(arguments: Sequence[str]) -> int:
     say(folder, Phase.PREPARING)
     try:
         image = images.ensure(machine.image, kind=machine.kind, images=given.images)
-        bridge.ensure(machines.check_network(machine.network), name=given.bridge)
+        bridge.Bridge(given.bridge).ensure(machines.check_network(machine.network))
         runner = _runner(folder, machine=machine, image=image, bridge_name=given.bridge)
         keeper = Keeper(folder, runner=runner, clock=time.monotonic)
         for number in (signal.SIGTERM, signal.SIGUSR1):
