@@ -22,8 +22,11 @@ from platform_server.cloud import (
     delete,
     means,
     opening,
+    orphan_kind,
     policy,
     reboot,
+    resource_kinds,
+    sweeper,
     tickets,
     using,
     view,
@@ -35,6 +38,7 @@ from platform_server.endpoints import (
     cloud_means,
     cloud_ordering,
     cloud_overview,
+    cloud_resources,
     invitations,
     operation_decisions,
     routes,
@@ -125,7 +129,7 @@ def build(parts: Given) -> Clouding:
     )
     return Clouding(
         known=_kinds(stands_on),
-        tasks=_tasks(parts, viewer=viewer),
+        tasks=_tasks(parts, stands_on=stands_on),
         served=functools.partial(_served, parts, clouds=clouds, viewer=viewer),
     )
 
@@ -137,8 +141,24 @@ def _tagged_as(trust: authority.Authority | None) -> dict[str, dict[str, str]]:
     return {"aws": {"installation": trust.published.statement.platform_id}}
 
 
-def _tasks(parts: Given, *, viewer: view.Viewer) -> Mapping[str, supervise.Work]:
-    tasks: dict[str, supervise.Work] = {"cloud-view": viewer.run}
+def _tasks(parts: Given, *, stands_on: means.Means) -> Mapping[str, supervise.Work]:
+    group = parts.settings.cloud
+    sweeping = sweeper.Sweeper(
+        parts.store,
+        clouds=stands_on.clouds,
+        installation=stands_on.installation,
+        environment=stands_on.environment,
+        rules=sweeper.Rules(
+            orphans=group.orphans,
+            grace=datetime.timedelta(seconds=group.orphan_grace_seconds),
+            every_seconds=group.sweep_seconds,
+        ),
+        clock=parts.clock,
+    )
+    tasks: dict[str, supervise.Work] = {
+        "cloud-view": stands_on.viewer.run,
+        "cloud-sweeper": sweeping.run,
+    }
     if parts.settings.cloud.issuer_url is not None:
         tasks["cloud-issuer"] = functools.partial(_keep_issuer, parts)
     return tasks
@@ -179,6 +199,7 @@ def _served(
         *cloud_overview.CloudOverview(shared).served(),
         *cloud_connections.CloudConnections(shared).served(),
         *ordering.served(),
+        *cloud_resources.CloudResources(shared).served(),
         *cloud_machines.CloudMachines(shared, ordering=ordering, viewer=viewer).served(),
         *operation_decisions.OperationDecisions(shared).served(),
     )
@@ -194,27 +215,37 @@ def _minting(
     return tickets.Minting(
         platform_id=trust.published.statement.platform_id,
         sign=functools.partial(trust.sign, context=wire_tickets.CONTEXT),
-        coordinates=functools.partial(_coordinates, invite, archives=archives),
+        coordinates=functools.partial(
+            _coordinates,
+            invite=invite,
+            archives=archives,
+            bridge=local_machines.address(parts.settings),
+        ),
         render=_render,
         operators=parts.operators,
     )
 
 
 def _coordinates(
-    invite: Callable[[], invitations.Invitation], *, archives: shelf.Archives
+    provider: str,
+    *,
+    invite: Callable[[], invitations.Invitation],
+    archives: shelf.Archives,
+    bridge: str | None,
 ) -> tickets.Coordinates | None:
     invitation = invite()
     if invitation.platform_url is None:
         return None
+    at = functools.partial(local_machines.seen_from, provider, bridge=bridge)
     served = invitation.bundles
     bundle = None
     if served is not None:
         newest: dict[str, str] = {}
         for one in archives.list_workers():
             newest.setdefault(one.architecture, one.sha256)
-        bundle = wire_tickets.Bundle(url=served.url, pins=tuple(served.pins), archives=newest)
+        bundle = wire_tickets.Bundle(url=at(served.url), pins=tuple(served.pins), archives=newest)
     return tickets.Coordinates(
-        url=invitation.platform_url,
+        url=at(invitation.platform_url),
         pins=tuple(invitation.pins),
         trust_key_ids=tuple(invitation.trust_key_ids),
         bundle=bundle,
@@ -274,8 +305,17 @@ async def _keep_issuer(parts: Given) -> None:
 
 
 def _kinds(stands_on: means.Means) -> Sequence[kinds.Kind]:
+    beside = resource_kinds.Means(
+        store=stands_on.store,
+        clouds=stands_on.clouds,
+        installation=stands_on.installation,
+        environment=stands_on.environment,
+        clock=stands_on.clock,
+    )
     return (
         create.CreateMachine(stands_on),
         delete.DeleteMachine(stands_on),
         reboot.RebootMachine(stands_on),
+        *resource_kinds.all_of(beside),
+        orphan_kind.DeleteOrphan(beside),
     )

@@ -7,9 +7,11 @@ something: by root or with the root helper, with an enrollment port and a bundle
 """
 
 import os
+import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Final
 
+from platform_server.app import addresses
 from platform_server.settings import groups
 from provisioning.local import bridge, hands
 
@@ -28,6 +30,13 @@ def address(settings: groups.Settings) -> str | None:
 def can_make() -> bool:
     """Whether anything here can act as root."""
     return os.geteuid() == 0 or hands.SOCKET.exists()
+
+
+def seen_from(provider: str, url: str, *, bridge: str | None) -> str:
+    """An address of this Platform, as machines of that provider reach it."""
+    if bridge is None or provider not in PROVIDERS:
+        return url
+    return addresses.url("https", host=bridge, port=urllib.parse.urlsplit(url).port or 443)
 
 
 def shared(settings: groups.Settings) -> Mapping[str, Mapping[str, Any]]:

@@ -58,11 +58,14 @@ class Coordinates:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Minting:
-    """What tickets are made with. `coordinates` is None while no machine can enroll here."""
+    """What tickets are made with.
+
+    `coordinates` are those for machines of a provider; None while none of its can enroll here.
+    """
 
     platform_id: ids.PlatformId
     sign: Sign
-    coordinates: Callable[[], Coordinates | None]
+    coordinates: Callable[[str], Coordinates | None]
     render: Render
     operators: configured.ConfiguredNodes
 
@@ -92,7 +95,7 @@ async def mint(
 
     Raises `CannotMint`, and `issue.CannotIssue` where somebody has taken the node id meanwhile.
     """
-    coordinates = minting.coordinates()
+    coordinates = minting.coordinates(machine.provider)
     if coordinates is None:
         raise CannotMint(
             "This Platform has no address at which machines can enroll: start it with "

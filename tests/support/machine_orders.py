@@ -83,7 +83,7 @@ class Engine:
             minting=tickets.Minting(
                 platform_id=installation,
                 sign=functools.partial(platform.trust.sign, context=wire_tickets.CONTEXT),
-                coordinates=lambda: tickets.Coordinates(
+                coordinates=lambda _provider: tickets.Coordinates(
                     url=URL, pins=(PIN,), trust_key_ids=(), bundle=None
                 ),
                 render=lambda ticket: json.dumps(dict(ticket)),

@@ -53,3 +53,13 @@ def test_drivers_of_both_kinds_are_opened_with_these_settings() -> None:
         "images": "/var/cache/enlist/images",
         "bridge": "br7",
     }
+
+
+def test_local_machines_are_told_the_bridges_address_and_others_are_not() -> None:
+    url = "https://127.0.0.1:8444"
+    assert (
+        local_machines.seen_from("local-nspawn", url, bridge="10.99.0.1")
+        == "https://10.99.0.1:8444"
+    )
+    assert local_machines.seen_from("hetzner", url, bridge="10.99.0.1") == url
+    assert local_machines.seen_from("local-nspawn", url, bridge=None) == url
