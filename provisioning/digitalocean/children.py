@@ -45,12 +45,12 @@ async def companions(client: client_kit.Client, ref: str) -> tuple[contract.Chil
 
 
 async def describe(client: client_kit.Client, child: contract.Child) -> contract.Child | None:
-    """The child as it is now; None where it is gone.
+    """The child as it is now; None where it is gone, or not there yet.
 
     A snapshot of a machine has no id until it is finished: until then its ref is its action's.
     """
     if child.kind is _KIND.SNAPSHOT and child.ref.startswith(f"{_PENDING}:"):
-        return await _pending_snapshot(client, child)
+        return await _finished(client, child)
     call, path, key, read = {
         _KIND.VOLUME: (calls.VOLUME, f"/v2/volumes/{child.ref}", "volume", reading.volume),
         _KIND.SNAPSHOT: (
@@ -75,15 +75,10 @@ async def delete(client: client_kit.Client, child: contract.Child) -> None:
     """Has it deleted; gone already is done. Attached yet: a fault with topic `STATE`."""
     ref = child.ref
     if child.kind is _KIND.SNAPSHOT and ref.startswith(f"{_PENDING}:"):
-        now = await _pending_snapshot(client, child)
+        now = await _finished(client, child)
         if now is None:
+            await _refuse_while_pending(client, child)
             return
-        if now.ref == ref:
-            raise outcomes.Fault(
-                "The snapshot is still being taken; it can be deleted once that is over.",
-                outcome=outcomes.Outcome.NOT_DONE_RETRYABLE,
-                topic=outcomes.Topic.STATE,
-            )
         ref = now.ref
     call, path = {
         _KIND.VOLUME: (calls.DELETE_VOLUME, f"/v2/volumes/{ref}"),
@@ -122,7 +117,10 @@ async def create(
 
 
 async def attach(client: client_kit.Client, child: contract.Child, *, to: str) -> None:
-    """Gives the volume or address to the droplet."""
+    """Gives the volume or address to the droplet; it has it already: done."""
+    now = await describe(client, child)
+    if now is not None and now.attached_to == to:
+        return
     if child.kind is _KIND.ADDRESS:
         await _assign(client, child, {"type": "assign", "droplet_id": int(to)})
         return
@@ -205,19 +203,25 @@ async def _create_snapshot(
     )
 
 
-async def _pending_snapshot(
-    client: client_kit.Client, child: contract.Child
-) -> contract.Child | None:
+async def _finished(client: client_kit.Client, child: contract.Child) -> contract.Child | None:
     for row in await client.every(
         calls.SNAPSHOTS, "/v2/snapshots", "snapshots", resource_type="droplet"
     ):
         there = reading.snapshot(row)
         if there.owner is not None and there.owner == child.owner and there.name == child.name:
             return there
-    action = await found(
-        client, calls.ACTION, f"/v2/actions/{child.ref.removeprefix(f'{_PENDING}:')}"
-    )
-    return child if action is not None and action["action"]["status"] == "in-progress" else None
+    return None
+
+
+async def _refuse_while_pending(client: client_kit.Client, child: contract.Child) -> None:
+    ref = child.ref.removeprefix(f"{_PENDING}:")
+    action = await found(client, calls.ACTION, f"/v2/actions/{ref}")
+    if action is not None and action["action"]["status"] == "in-progress":
+        raise outcomes.Fault(
+            "The snapshot is still being taken; it can be deleted once that is over.",
+            outcome=outcomes.Outcome.NOT_DONE_RETRYABLE,
+            topic=outcomes.Topic.STATE,
+        )
 
 
 async def _volume_action(

@@ -107,7 +107,8 @@ class Driver:
                 self._client, request.owner, public_key=request.ssh.public_key
             )
             order["ssh_keys"] = [int(key.ref)]
-            kept = (key,) if key.owner == request.owner else ()
+            is_ours = key.owner is not None and keys_kit.is_same_order(key.owner, request.owner)
+            kept = (key,) if is_ours else ()
         if request.network is not None:
             order["vpc_uuid"] = request.network
         if request.volumes:
@@ -138,7 +139,7 @@ class Driver:
                 "DigitalOcean accepted the order and could not place the machine afterwards.",
                 outcome=outcomes.Outcome.NOT_DONE_RETRYABLE,
                 topic=outcomes.Topic.CAPACITY,
-                code="action_errored",
+                code="errored",
                 ref=created.ref,
             )
         done = status == "completed"
@@ -153,23 +154,18 @@ class Driver:
             *await self._list(name=name),
             *await self._list(name=name, type="gpus"),
         ]
-        keys = await keys_kit.of_owner(self._client, owner)
+        keys = await keys_kit.of_operation(self._client, owner)
         seen = {
-            one.ref: one
-            if one.owner != owner
-            else dataclasses.replace(one, children=(*one.children, *keys))
+            one.ref: dataclasses.replace(one, children=(*one.children, *keys))
+            if one.owner is not None and keys_kit.is_same_order(one.owner, owner)
+            else one
             for one in map(reading.instance, rows)
         }
-        if not seen and keys:
-            half = keys_kit.half_made(owner, name=name, keys=keys)
-            return contract.Sightings(instances=(half,))
         return contract.Sightings(instances=tuple(seen.values()))
 
     async def describe(self, ref: str, *, region: str) -> contract.Instance | None:
         """The droplet, with what would outlive it and cost."""
         del region
-        if keys_kit.never_was(ref):
-            return None
         body = await children.found(self._client, calls.GET, f"/v2/droplets/{ref}")
         if body is None:
             return None
@@ -179,8 +175,6 @@ class Driver:
     async def delete(self, ref: str, *, region: str) -> None:
         """By its id, never by tag: that would delete all that carry it."""
         del region
-        if keys_kit.never_was(ref):
-            return
         try:
             await self._client.delete_droplet(ref)
         except outcomes.Fault as fault:

@@ -1,18 +1,17 @@
-"""A person's SSH key in a DigitalOcean account, and the order that came no further than it.
+"""A person's SSH key in a DigitalOcean account.
 
 DigitalOcean takes keys by id alone, and keeps one entry a key whatever its name. So the key is made
 before the machine; whose it is stands in its name, since it can carry no tag.
 
+That a key is there tells nothing of its machine, whose lists may lag: an order that came no further
+than its key leaves the key to the sweeper, which sees it by its name.
+
 Known limit: the list of keys may be read ten times a minute; past that the look-up says so.
 """
-
-from typing import Final
 
 from provisioning import contract, outcomes, packed_owner
 from provisioning.digitalocean import calls, reading
 from provisioning.digitalocean import client as client_kit
-
-_NEVER: Final = "never"
 
 
 async def ensure(
@@ -34,33 +33,23 @@ async def ensure(
     return reading.ssh_key(body["ssh_key"])
 
 
-async def of_owner(client: client_kit.Client, owner: contract.Owner) -> tuple[contract.Child, ...]:
-    """The keys that this very attempt put there; none where the token may not see keys."""
+async def of_operation(
+    client: client_kit.Client, owner: contract.Owner
+) -> tuple[contract.Child, ...]:
+    """The keys that this order put there; none where the token may not see keys."""
     try:
         rows = await client.every(calls.KEYS, "/v2/account/keys", "ssh_keys")
     except outcomes.Fault as fault:
         if fault.topic is not outcomes.Topic.RIGHTS:
             raise
         return ()
-    return tuple(key for key in map(reading.ssh_key, rows) if key.owner == owner)
-
-
-def half_made(
-    owner: contract.Owner, *, name: str, keys: tuple[contract.Child, ...]
-) -> contract.Instance:
-    """What an order left that came no further than its SSH key."""
-    return contract.Instance(
-        ref=f"{_NEVER}:{name}",
-        name=name,
-        region="",
-        power=contract.Power.FAILED,
-        raw_state="absent",
-        owner=owner,
-        children=keys,
-        failure="Only its SSH key was made.",
+    return tuple(
+        key
+        for key in map(reading.ssh_key, rows)
+        if key.owner is not None and is_same_order(key.owner, owner)
     )
 
 
-def never_was(ref: str) -> bool:
-    """Whether this is the ref of such an order."""
-    return ref.startswith(f"{_NEVER}:")
+def is_same_order(one: contract.Owner, other: contract.Owner) -> bool:
+    """Whether both are of one operation, whatever the attempt: a key serves all of them."""
+    return (one.installation, one.operation) == (other.installation, other.operation)

@@ -96,7 +96,10 @@ async def create(
 
 
 async def attach(client: client_kit.Client, child: contract.Child, *, to: str) -> None:
-    """Gives the volume or address to the server."""
+    """Gives the volume or address to the server; it has it already: done."""
+    now = await describe(client, child)
+    if now is not None and now.attached_to == to:
+        return
     if child.kind is not _KIND.ADDRESS:
         device = {"type": "disk", "address": "virtio", "storage": child.ref}
         await client.send(

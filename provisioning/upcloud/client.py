@@ -1,9 +1,9 @@
 """UpCloud over HTTP: who we are, lists to their end, and a clear word for what is gone.
 
-Whether `/server` cuts its list without `limit` is not written down; so both are sent, and a page
-that brings nothing new ends the list as a short one does.
+Whether and where `/server` cuts its list is not written down; so limit and offset are sent, and
+only a page that brings nothing new is the end of a list, never one that is merely short.
 
-Known limit: UpCloud tells no budget of calls; a 429 is honoured where it comes.
+Known limit: that costs one call more a list; UpCloud tells no budget, and a 429 is honoured.
 """
 
 import base64
@@ -69,8 +69,8 @@ class Client:
     ) -> list[dict[str, Any]]:
         """All of a list, each thing once; an incomplete list is a fault, never a list."""
         found: dict[str, dict[str, Any]] = {}
-        for page in range(MOST_PAGES):
-            params: dict[str, Any] = {"limit": PAGE, "offset": page * PAGE}
+        for _ in range(MOST_PAGES):
+            params: dict[str, Any] = {"limit": PAGE, "offset": len(found)}
             if label:
                 params["label"] = label
             body = await self.send(call, path, params=params)
@@ -78,10 +78,9 @@ class Client:
             if not isinstance(rows, list):
                 raise answers.unanswered(call.name, f"a success without {keys[1]}")
             fresh = {str(row.get("uuid") or row.get("address")): row for row in rows}
-            is_news = not fresh.keys() <= found.keys()
-            found = {**found, **fresh}
-            if len(rows) < PAGE or not is_news:
+            if fresh.keys() <= found.keys():
                 return list(found.values())
+            found = {**found, **fresh}
         raise answers.unanswered(call.name, f"more than {MOST_PAGES} pages")
 
     async def close(self) -> None:

@@ -125,8 +125,7 @@ class Driver:
         ]
         seen = {one.ref: one for one in map(reading.instance, rows)}
         if not seen:
-            half = await self._half_made(owner, name=name)
-            return contract.Sightings(instances=half)
+            return await self._of_disks(owner, name=name)
         return contract.Sightings(instances=tuple(seen.values()))
 
     async def describe(self, ref: str, *, region: str) -> contract.Instance | None:
@@ -233,27 +232,36 @@ class Driver:
             calls.LIST, "/1.3/server", ("servers", "server"), label=label
         )
 
-    async def _half_made(
-        self, owner: contract.Owner, *, name: str
-    ) -> tuple[contract.Instance, ...]:
-        disks = tuple(
+    async def _of_disks(self, owner: contract.Owner, *, name: str) -> contract.Sightings:
+        """What disks of this very attempt tell where no list shows their server."""
+        disks = [
             child
             for child in await children.storages(self._client)
             if child.owner == owner and child.kind is contract.ChildKind.DISK
-        )
-        if not disks:
-            return ()
+        ]
+        left: list[contract.Child] = []
+        for disk in disks:
+            now = await children.describe(self._client, disk)
+            server = None if now is None else now.attached_to
+            if server is not None:  # it is there, and the lists lag behind it
+                seen = await self.describe(server, region="")
+                return contract.Sightings(
+                    instances=() if seen is None else (seen,), is_complete=seen is not None
+                )
+            left.extend([] if now is None else [now])
+        if not left:
+            return contract.Sightings(instances=())
         half = contract.Instance(
             ref=f"{_NEVER}:{name}",
             name=name,
-            region=disks[0].region,
+            region=left[0].region,
             power=contract.Power.FAILED,
             raw_state="absent",
             owner=owner,
-            children=disks,
+            children=tuple(left),
             failure="Only its disk was made.",
         )
-        return (half,)
+        return contract.Sightings(instances=(half,))
 
 
 def _refused(sentence: str) -> outcomes.Fault:

@@ -32,6 +32,7 @@ class DigitalOceanBench(bench.Bench):
     region: ClassVar[str] = "fra1"
     other_region: ClassVar[str] = "nyc3"
     size: ClassVar[str] = "s-1vcpu-2gb"
+    addresses_carry_owner: ClassVar[bool] = False
     image: ClassVar[str] = "debian-12-x64"
 
     def __init__(self) -> None:
@@ -74,6 +75,7 @@ class DigitalOceanBench(bench.Bench):
         return str(self.cloud.plant(name=name, tags=planted))
 
     def settle(self) -> None:
+        self.clock.advance(60)
         self.cloud.settle()
 
 

@@ -290,4 +290,4 @@ def _has(one: dict[str, Any], wanted: str) -> bool:
 def _hourly_micros(zone: str, plan: str) -> int:
     zones = recordings.first("getpricezones", "GET", "/1.3/price")["prices"]["zone"]
     told = next(one for one in zones if one["name"] == zone)[f"server_plan_{plan}"]
-    return round(told["price"] * 10_000)
+    return round(float(told["price"]) * 10_000)

@@ -32,6 +32,7 @@ class UpCloudBench(bench.Bench):
     region: ClassVar[str] = "fi-hel1"
     other_region: ClassVar[str] = "de-fra1"
     size: ClassVar[str] = "1xCPU-2GB"
+    addresses_carry_owner: ClassVar[bool] = False
     image: ClassVar[str] = upcloud.TEMPLATE
 
     def __init__(self) -> None:
@@ -72,6 +73,7 @@ class UpCloudBench(bench.Bench):
         return self.cloud.plant(name=name, labels=labels)
 
     def settle(self) -> None:
+        self.clock.advance(60)
         self.cloud.settle()
 
 
