@@ -26,7 +26,7 @@ class Arm:
     def __init__(self, opening: providers.Opening, *, tokens_of: tokens.Tokens) -> None:
         self._tokens = tokens_of
         self.reads_left: int | None = None  # of this subscription's budget, as last told
-        self._address = opening.endpoints.get("arm", ADDRESS).rstrip("/")
+        self._address = opening.endpoints.get("arm", opening.endpoints.get("", ADDRESS)).rstrip("/")
         self._client = client.Client(
             self._address,
             observer=opening.observer,
@@ -165,9 +165,13 @@ class Arm:
         await self._client.close()
         await self._tokens.close()
 
-    async def _sent(self, call: contract.ApiCall, path: str, **options: Any) -> client.Answer:
+    async def _sent(
+        self, call: contract.ApiCall, path: str, *, hide: tuple[str, ...] = (), **options: Any
+    ) -> client.Answer:
+        await self._tokens.headers(call)  # so that the token to hide is the one that is sent
+        hide = (*hide, *self._tokens.secrets())
         try:
-            answer = await self._client.send(call, path, **options)
+            answer = await self._client.send(call, path, hide=hide, **options)
         except outcomes.Fault as fault:
             if fault.outcome is outcomes.Outcome.AUTH_LOST:
                 self._tokens.forget()

@@ -47,13 +47,12 @@ class Ordering:
         await self._make(calls.PUT_NIC, calls.NIC, card, body, owner)
         ref = self.place.one(calls.VM, request.name)
         answer = await self._machine(request, ref=ref, card=card)
-        children = [group, card, self.place.child(owner, kind.DISK)]
-        if public is not None and not request.addresses:
-            children.insert(1, public)
+        parts = self._parts(owner, machine=ref, region=request.region)
+        has_address = public is not None and not request.addresses
         return contract.Created(
             ref=ref,
             progress=self.arm.path_of(answer.headers.get(_OPERATION)),
-            children=tuple(self._child(one, request) for one in children),
+            children=tuple(one for one in parts if has_address or one.kind is not kind.ADDRESS),
             instance=reading.instance_of(answer.body, place=self.place),
         )
 
@@ -88,6 +87,9 @@ class Ordering:
                 and seen.owner.installation == owner.installation
                 and seen.owner.operation == owner.operation
             )
+            if is_ours and seen.owner is not None:
+                parts = self._parts(seen.owner, machine=seen.ref, region=seen.region)
+                seen = dataclasses.replace(seen, children=parts)
             if is_ours or seen.name == name:
                 found.setdefault(seen.ref, seen)
         if not found:
@@ -218,15 +220,20 @@ class Ordering:
             return {"status": "Failed", "error": error}
         return {"status": reading.text(reading.inside(vm, "properties"), "provisioningState")}
 
-    def _child(self, ref: str, request: contract.Request) -> contract.Child:
-        kind, name = self.place.parts(ref)
-        return contract.Child(
-            kind=places.KINDS[kind],
-            ref=ref,
-            name=name,
-            region=request.region,
-            owner=request.owner,
-            attached_to=self.place.one(calls.VM, request.name),
+    def _parts(
+        self, owner: contract.Owner, *, machine: str, region: str
+    ) -> tuple[contract.Child, ...]:
+        """What this attempt's machine is made with, whether it is there or not."""
+        return tuple(
+            contract.Child(
+                kind=kind,
+                ref=self.place.child(owner, kind),
+                name=naming.child_name(owner, kind),
+                region=region,
+                owner=owner,
+                attached_to=machine,
+            )
+            for kind in places.CHAIN
         )
 
 

@@ -93,7 +93,6 @@ def child_of(
     place: places.Place,
     attached_to: str | None = None,
     child_kind: contract.ChildKind | None = None,
-    keep: bool = False,
 ) -> contract.Child:
     """A disk, a snapshot, an address, a card or a group."""
     about = inside(thing, "properties")
@@ -103,7 +102,7 @@ def child_of(
         ref=place.one(kind, text(thing, "name")),
         name=text(thing, "name"),
         region=text(thing, "location"),
-        keep=keep,
+        keep=_stays(about, child_kind or places.KINDS[kind]),
         attached_to=attached_to or holder_of(thing, place=place),
         owner=naming.owner_of(tags(thing)),
         size_gigabytes=size if isinstance(size, int) else None,
@@ -177,6 +176,13 @@ def moment(told: Any) -> datetime.datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)
+
+
+def _stays(about: Body, kind: contract.ChildKind) -> bool:
+    """Whether it is there for its own sake: what an address was made for stands in its flag."""
+    if kind is contract.ChildKind.ADDRESS:
+        return text(about, "deleteOption") != "Delete"
+    return kind in {contract.ChildKind.VOLUME, contract.ChildKind.SNAPSHOT}
 
 
 _CONFIGURATIONS: Final = "ipConfigurations"

@@ -53,7 +53,7 @@ class Tokens:
         self._token: secret_kit.Secret | None = None
         self._until = opening.clock.now()
         self._client = client.Client(
-            opening.endpoints.get("login", ADDRESS),
+            opening.endpoints.get("login", opening.endpoints.get("", ADDRESS)),
             observer=opening.observer,
             clock=opening.clock,
             headers=_no_headers,
@@ -75,6 +75,13 @@ class Tokens:
             if token is None or self._clock.now() >= self._until:
                 token = self._token = await self._fetch()
             return {"authorization": f"Bearer {token.reveal()}"}
+
+    def secrets(self) -> tuple[str, ...]:
+        """What may come back in no sentence."""
+        held = [] if self._token is None else [self._token.reveal()]
+        if isinstance(self._proof, credentials.AzureSecret):
+            held.append(self._proof.client_secret.reveal())
+        return tuple(held)
 
     def forget(self) -> None:
         """Has the next call fetch a new one: this one was refused."""

@@ -93,6 +93,7 @@ class AzureBench(bench.Bench):
 
     def settle(self) -> None:
         """Lets what was accepted come to its end."""
+        self.clock.advance(60)
         self.cloud.settle()
 
 
