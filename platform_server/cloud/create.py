@@ -17,6 +17,7 @@ from platform_server.cloud import (
     breaker,
     costs,
     create_plan,
+    last_words,
     lookup,
     machines,
     means,
@@ -599,6 +600,7 @@ class CreateMachine:
         told = (
             f" First boot told last: {phases[-1]['phase']} {phases[-1]['detail']}" if phases else ""
         )
+        told += await last_words.of_console(held, machine=machine, means_of=m)
         reason = f"{_why(todo, facts=facts, limits=m.limits)}{told.rstrip('.')}."
         was_there = last.state is attempts.State.PRESENT
         is_again = was_there and last.attempt < m.limits.attempts
