@@ -18,6 +18,15 @@ from runtime_kit import clock as clock_kit
 from wire_protocol import problems
 
 POLL_SECONDS: Final = 5.0
+LONGEST: Final = datetime.timedelta(hours=2)
+"""How long a provider may take to show what it has accepted; a large snapshot takes most of one."""
+_WITHOUT_TAGS: Final = frozenset(
+    {
+        ("digitalocean", contract.ChildKind.ADDRESS),
+        ("upcloud", contract.ChildKind.ADDRESS),
+    }
+)
+"""What can carry neither our tags nor a name, so that no look-up ever proves it absent."""
 _TRANSIENT: Final = (
     outcomes.Outcome.UNKNOWN,
     outcomes.Outcome.NOT_DONE_RETRYABLE,
@@ -124,10 +133,7 @@ class Create(_Kind):
         if resource.provider_ref is not None:
             found = await driver.describe_child(resource.to_child())
             if found is None:
-                raise kinds.TryLater(
-                    f"The provider does not show the {resource.kind} it has accepted yet.",
-                    seconds=POLL_SECONDS,
-                )
+                raise self._not_shown(resource)
             await self._keep(held, resource=resource, found=found)
             await self._move(held, event=states.Event.SUCCEED)
         elif resource.sent_at is not None:
@@ -174,6 +180,13 @@ class Create(_Kind):
         rules, now = driver.lookup, self._means.clock.now()
         since = resource.sent_at or now
         if clean >= rules.clean_answers and now - since >= rules.settle:
+            if (driver.provider, resource.kind) in _WITHOUT_TAGS:
+                raise kinds.Stop(
+                    f"Nobody knows whether the provider made the {resource.kind}, which can carry "
+                    "no mark of ours there. Look at its console for one that nobody uses, then "
+                    "forget this one: enlist cloud addresses forget " + resource.name,
+                    kind=problems.Kind.NEEDS_OPERATOR,
+                )
             await self._unsend(held, resource=resource)
             raise kinds.TryLater(
                 f"The provider has not made the {resource.kind}; it is asked again."
@@ -202,6 +215,19 @@ class Create(_Kind):
                 clock_kit.to_micros(self._means.clock.now()),
                 str(held.operation.request["child_id"]),
             )
+
+    def _not_shown(self, resource: beside.Resource) -> kinds.TryLater | kinds.Stop:
+        now = self._means.clock.now()
+        if now - (resource.present_at or now) < LONGEST:
+            return kinds.TryLater(
+                f"The provider does not show the {resource.kind} that it has accepted yet.",
+                patient=True,
+                seconds=POLL_SECONDS,
+            )
+        return kinds.Stop(
+            f"The provider has accepted the {resource.kind} and does not show it.",
+            kind=problems.Kind.NEEDS_OPERATOR,
+        )
 
     def _owner(self, resource: beside.Resource) -> contract.Owner:
         return contract.Owner(

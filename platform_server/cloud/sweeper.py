@@ -3,7 +3,8 @@
 Each connection by itself and within a time limit, so that one that hangs or is refused takes
 nothing from the others. What is found is listed as an orphan with what it costs; where the settings
 say so, an operation deletes it once it has been an orphan, and has been there, for the grace.
-Volumes, snapshots and addresses may hold data or a name that others use: they are only listed.
+Volumes, snapshots and addresses may hold data or a name that others use: they are only listed, and
+so is whatever was made between a backup and its restore.
 
 Known limit: it sees what carries our tags; a provider that lost them hides it from everybody.
 """
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from platform_server.audit import events
+from platform_server.backup import clouds
 from platform_server.cloud import (
     connections,
     known,
@@ -168,6 +170,7 @@ class Sweeper:
         now = self._clock.now()
         present = await known.read(tx, connection_id=connection.connection_id)
         strays = known.list_strays(inventory, known=present, installation=self._installation)
+        blind = await clouds.find_blind_spot(tx)
         fresh: list[orphans.Orphan] = []
         deleting = 0
         for stray in strays:
@@ -176,7 +179,10 @@ class Sweeper:
             )
             if await orphans.put(tx, orphan=orphan):
                 fresh.append(orphan)
-            deleting += await self._delete_by_rule(tx, connection=connection, stray=stray, now=now)
+            if blind is None or not blind.holds(orphan.made_at):
+                deleting += await self._delete_by_rule(
+                    tx, connection=connection, stray=stray, now=now
+                )
         gone: Sequence[orphans.Key] = ()
         if inventory.is_complete:
             gone = await orphans.list_unseen(

@@ -313,10 +313,13 @@ HINDRANCES = {
     "the volume data": "cloud_children",
     "the orphan stray": "cloud_orphans",
 }
+_MACHINE = (
+    "machine_id, node_id, provider, operation_id, region, size, image, template, ordered_at, "
+    "ordered_by, connection_id"
+)
 _COLUMNS = {
     "cloud_machines": (
-        "machine_id, node_id, provider, operation_id, region, size, image, template, ordered_at"
-        ", ordered_by, connection_id",
+        _MACHINE,
         "'m1', 'web-1', 'hetzner', 'o1', 'fsn1', 'cx23', 'debian-12', 't', 0, 'x', ?",
     ),
     "cloud_children": (
