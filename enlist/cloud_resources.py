@@ -92,6 +92,17 @@ def detach(kind: str, child_id: str) -> "calls.Call[models.Begun]":
     )
 
 
+def forget(kind: str, child_id: str, *, reason: str) -> "calls.Call[admin.Done]":
+    """A person says that it is gone or not ours any more; nothing is asked of the provider."""
+    return calls.Call(
+        method="POST",
+        path=f"{_path(kind, child_id)}/forget",
+        answer="admin:Done",
+        body={"reason": reason},
+        keyed=True,
+    )
+
+
 def orphans(*, infra: str | None = None) -> "calls.Call[models.OrphanList]":
     """What carries this installation's id at a provider and belongs to nothing that is known."""
     return calls.Call(
@@ -102,12 +113,12 @@ def orphans(*, infra: str | None = None) -> "calls.Call[models.OrphanList]":
     )
 
 
-def delete_orphan(*, connection: str, kind: str, provider_ref: str) -> "calls.Call[admin.Done]":
+def delete_orphan(*, connection: str, kind: str, provider_ref: str) -> "calls.Call[models.Begun]":
     """Has one deleted at its provider."""
     return calls.Call(
         method="POST",
         path="/cloud/orphans/delete",
-        answer="admin:Done",
+        answer="cloud_machines:Begun",
         body={"connection": connection, "kind": kind, "provider_ref": provider_ref},
         keyed=True,
     )
@@ -156,6 +167,7 @@ class Resources(methods.Noun):
     delete = methods.Sync(delete)
     attach = methods.Sync(attach)
     detach = methods.Sync(detach)
+    forget = methods.Sync(forget)
     orphans = methods.Sync(orphans)
     delete_orphan = methods.Sync(delete_orphan)
 
@@ -172,5 +184,6 @@ class AsyncResources(methods.AsyncNoun):
     delete = methods.Async(delete)
     attach = methods.Async(attach)
     detach = methods.Async(detach)
+    forget = methods.Async(forget)
     orphans = methods.Async(orphans)
     delete_orphan = methods.Async(delete_orphan)

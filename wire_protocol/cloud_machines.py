@@ -192,7 +192,7 @@ class CreateAddress(admin.Request):
 
 
 class AttachRequest(admin.Request):
-    """`POST /cloud/volumes/{child}/attach`: to the machine of that node."""
+    """`POST /cloud/volumes/{resource}/attach`: to the machine of that node."""
 
     machine: admin.NodeIdField
 
@@ -218,7 +218,7 @@ class OrphanList(admin.Answer):
     """`GET /cloud/orphans`."""
 
     orphans: list[Orphan]
-    swept_at: admin.Moment | None
+    more: bool  # than one answer holds
 
 
 class DeleteOrphan(admin.Request):

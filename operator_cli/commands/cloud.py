@@ -15,6 +15,22 @@ _TABLE = {
         "operator_cli.commands.cloud_machines:machines",
         "Order machines that enlist themselves, look at them, delete them.",
     ),
+    "volumes": (
+        "operator_cli.commands.cloud_volumes:volumes",
+        "Disks that outlive machines: create, attach, detach, delete.",
+    ),
+    "snapshots": (
+        "operator_cli.commands.cloud_snapshots:snapshots",
+        "Images of machines, for other machines: create, delete.",
+    ),
+    "addresses": (
+        "operator_cli.commands.cloud_addresses:addresses",
+        "Stable addresses that outlive machines: create, attach, detach, delete.",
+    ),
+    "orphans": (
+        "operator_cli.commands.cloud_orphans:orphans",
+        "What carries this installation's id at a provider and belongs to nothing that is known.",
+    ),
     "issuer": (
         "operator_cli.commands.cloud_issuer:issuer",
         "The static files that providers read to believe this Platform without a stored secret.",

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from platform_server.cloud import (
+    beside,
     breaker,
     catalogue,
     connecting,
@@ -18,9 +19,11 @@ from platform_server.cloud import (
     consent,
     forgetting,
     machines,
+    orphans,
     policy,
     requests,
     reserve,
+    resources,
     using,
     wishes,
 )
@@ -56,6 +59,10 @@ _CODES: Final[Mapping[type[Exception], str]] = {
     connecting.ConnectionDiffers: "conflict",
     forgetting.ConnectionInUse: "connection-in-use",
     consent.NotWithinPolicy: "conflict",
+    beside.NoSuchResource: "not-found",
+    orphans.NoSuchOrphan: "not-found",
+    resources.NameTaken: "conflict",
+    resources.DoesNotFit: "conflict",
     catalogue.NotOffered: "conflict",
     catalogue.NoConnection: "conflict",
     using.Paused: "connection-paused",

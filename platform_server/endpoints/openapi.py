@@ -31,6 +31,7 @@ _PLACEHOLDERS: Final = {
     "order_id": "^[0-9a-f]{16}$",
     "operation_id": "^[0-9a-f]{16}$",
     "connection": cloud.CONNECTION_PATTERN,
+    "resource": cloud.CONNECTION_PATTERN,
     "machine": ids.NODE_ID_AS_TYPED,
     "template": "^[0-9a-f]{16}$",
 }

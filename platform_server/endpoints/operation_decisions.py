@@ -1,13 +1,14 @@
 """`/operations/{id}/retry|cancel|resolve`: what a person decides about an operation.
 
-For orders of machines; what else takes time says in its refusal what can be done instead. Whoever
+For orders of machines, and retry for what is kept beside them; what else takes time says in its
+refusal what can be done instead. Whoever
 decides needs the right to order machines as well.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from platform_server.cloud import connections, consent, requests
+from platform_server.cloud import connections, consent, requests, resources
 from platform_server.endpoints import calls, cloud_means, operations, refusals, routes
 from platform_server.operations import records
 from platform_server.store import contract
@@ -15,10 +16,11 @@ from runtime_kit import crash_points
 from wire_protocol import admin, cloud_machines
 from wire_protocol import operations as models
 
+RETRY: Final = "retry"
 STORED: Final = crash_points.declare(
     "operation.decided", story="a decision about an operation is stored, nobody was answered"
 )
-Decide = Callable[[contract.Tx, requests.Asked], Awaitable[requests.Made]]
+Decide = Callable[[contract.Tx, requests.Asked], Awaitable[records.Operation]]
 
 
 class OperationDecisions:
@@ -32,16 +34,21 @@ class OperationDecisions:
         operation_id = call.path["operation_id"]
         caps = await self._caps(call)
 
-        async def decide(tx: contract.Tx, asked: requests.Asked) -> requests.Made:
-            return await requests.retry(tx, operation_id=operation_id, caps=caps, asked=asked)
+        async def decide(tx: contract.Tx, asked: requests.Asked) -> records.Operation:
+            found = await records.find(tx, operation_id=operation_id)
+            if found is not None and found.kind in resources.OURS:
+                return (await resources.retry(tx, operation_id=operation_id, asked=asked)).operation
+            made = await requests.retry(tx, operation_id=operation_id, caps=caps, asked=asked)
+            return made.operation
 
-        return await self._decided(call, decide, action="retry", detail="it is tried again")
+        return await self._decided(call, decide, action=RETRY, detail="it is tried again")
 
     async def cancel(self, call: calls.Call[None, routes.NoQuery]) -> calls.Reply:
         """Ends an open order."""
 
-        async def decide(tx: contract.Tx, asked: requests.Asked) -> requests.Made:
-            return await requests.cancel(tx, operation_id=call.path["operation_id"], asked=asked)
+        async def decide(tx: contract.Tx, asked: requests.Asked) -> records.Operation:
+            made = await requests.cancel(tx, operation_id=call.path["operation_id"], asked=asked)
+            return made.operation
 
         return await self._decided(
             call, decide, action="cancel", detail="what it has made is deleted, then it has ended"
@@ -53,14 +60,15 @@ class OperationDecisions:
         """Settles an unresolved order."""
         body = call.body
 
-        async def decide(tx: contract.Tx, asked: requests.Asked) -> requests.Made:
-            return await requests.resolve(
+        async def decide(tx: contract.Tx, asked: requests.Asked) -> records.Operation:
+            made = await requests.resolve(
                 tx,
                 operation_id=call.path["operation_id"],
                 choice=body.choice,
                 provider_ref=body.provider_ref,
                 asked=asked,
             )
+            return made.operation
 
         return await self._decided(call, decide, action="resolve", detail=body.choice)
 
@@ -129,22 +137,18 @@ class OperationDecisions:
         operation_id, asked = call.path["operation_id"], cloud_means.asked_of(call)
 
         async def work(tx: contract.Tx) -> calls.Changed:
-            await _require_an_order(tx, operation_id=operation_id, action=action)
-            made = await decide(tx, asked)
+            await _require_decidable(tx, operation_id=operation_id, action=action)
+            changed = await decide(tx, asked)
             await call.record(
                 tx,
                 action=f"operations.{action}",
                 target=operation_id,
-                infra=made.machine.infra,
-                details={
-                    "node_id": made.machine.node_id,
-                    "machine_id": made.machine.machine_id,
-                    "decision": detail,
-                },
+                infra=changed.infra,
+                details={"subject": changed.subject, "kind": changed.kind, "decision": detail},
             )
             return calls.Changed(
                 changes=[admin.Change(action=action, target=operation_id, detail=detail)],
-                answer=operations.shown(made.operation),
+                answer=operations.shown(changed),
             )
 
         reply = await cloud_means.refusing(call.mutate(work))
@@ -154,12 +158,13 @@ class OperationDecisions:
         return reply
 
 
-async def _require_an_order(tx: contract.Tx, *, operation_id: str, action: str) -> None:
+async def _require_decidable(tx: contract.Tx, *, operation_id: str, action: str) -> None:
     """Raises `Refusal` for what does not exist, and for what cannot be decided about."""
     found = await records.find(tx, operation_id=operation_id)
     if found is None:
         raise refusals.Refusal("not-found", f"There is no operation {operation_id}.")
-    if found.kind != requests.CREATE:
+    may_retry = action == RETRY and found.kind in resources.OURS
+    if found.kind != requests.CREATE and not may_retry:
         raise refusals.Refusal(
             "operation-state",
             f"The operation {operation_id} is of kind {found.kind}, which knows no {action}: it "

@@ -83,3 +83,22 @@ def test_the_secret_stands_in_no_answer_log_or_file_that_others_may_read(
     assert "not-the-token" not in refused.stderr
     assert "wrong" not in place.run("cloud", "connections", "list").stdout
     place.run("cloud", "connections", "forget", "again")
+
+
+def test_a_volume_and_an_address_are_made_attached_taken_away_and_gone(
+    place: faked_hetzner.Place,
+) -> None:
+    place.connect("kept")
+    where = ("--connection", "kept", "--region", "fsn1")
+    place.run(*("cloud", "volumes", "create", "data", *where, "--size-gigabytes", "10", "--wait"))
+    place.run("cloud", "addresses", "create", "front", *where, "--wait")
+    listed = json.loads(place.run("cloud", "volumes", "list", "-o", "json").stdout)["children"]
+    assert [(one["name"], one["size_gigabytes"], one["node_id"]) for one in listed] == [
+        ("data", 10, None)
+    ]
+    assert "data" in place.run("cloud", "connections", "forget", "kept", expect=4).stderr
+    place.run("cloud", "volumes", "delete", "data", "--wait")
+    place.run("cloud", "addresses", "delete", "front", "--wait")
+    assert place.fake.ledger.living_things() == []
+    assert "No orphans." in place.run("cloud", "orphans", "list").stdout
+    place.run("cloud", "connections", "forget", "kept")

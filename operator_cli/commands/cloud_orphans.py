@@ -1,0 +1,81 @@
+"""`enlist cloud orphans`: what is ours at a provider and belongs to nothing that is known."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from enlist import cloud_resources as calls
+from operator_cli import (
+    arguments,
+    columns,
+    connection,
+    lazy,
+    moments,
+    money,
+    printing,
+    resource_lines,
+)
+
+
+@click.group("orphans", cls=lazy.Group, no_args_is_help=True)
+def orphans() -> None:
+    """What carries this installation's id at a provider and belongs to nothing that is known.
+
+    Examples:
+      enlist cloud orphans list
+      enlist cloud orphans delete hetzner machine 4711 --wait
+    """
+
+
+@arguments.command(orphans, "list")
+@arguments.INFRA
+def list_(infra: str | None) -> None:
+    """List orphans, with what each costs, as the last sweep found them.
+
+    Example:
+      enlist cloud orphans list
+    """
+    found = connection.ask(calls.orphans(infra=infra))
+    printing.show(found, lines=lambda: _table(found))
+
+
+@arguments.command(orphans, "delete")
+@click.argument("through", metavar="CONNECTION")
+@click.argument("kind", metavar="KIND")
+@click.argument("ref", metavar="REF")
+@resource_lines.WAIT
+def delete(through: str, kind: str, ref: str, *, wait: bool) -> None:
+    """Have the orphan of KIND with the provider's id REF deleted, and confirmed gone.
+
+    Looked at once more before: what has become known meanwhile is left alone.
+
+    Example:
+      enlist cloud orphans delete hetzner machine 4711 --wait
+    """
+    call = calls.delete_orphan(connection=through, kind=kind, provider_ref=ref)
+    resource_lines.begin(call, question=f"Delete the {kind} {ref} at {through}?", wait=wait)
+
+
+def _table(found: Any) -> Iterator[str]:
+    if not found["orphans"]:
+        yield "No orphans."
+        return
+    yield from columns.table(
+        ("CONNECTION", "KIND", "REF", "NAME", "REGION", "PRICE", "SINCE", "DELETING"),
+        [
+            (
+                one["connection"],
+                one["kind"],
+                one["provider_ref"],
+                one["name"],
+                one["region"],
+                money.hourly(one["price"]),
+                moments.local(one["first_seen_at"]),
+                "yes" if one["delete_asked_at"] else "no",
+            )
+            for one in found["orphans"]
+        ],
+    )
+    if found["more"]:
+        yield "There are more: delete these first."
