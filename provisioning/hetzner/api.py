@@ -25,6 +25,7 @@ from provisioning.hetzner import session as session_kit
 ADDRESS: Final = "https://api.hetzner.cloud/v1"
 PER_PAGE: Final = 50  # the most that is given
 MOST_PAGES: Final = 400  # 20,000 things of one kind: more than any project may hold
+_READINGS: Final = 3
 _THREADS: Final = 4
 _NO_ENDPOINT: Final = "https://invalid.invalid"  # Robot's, which is never called
 
@@ -112,22 +113,37 @@ class Api:
     async def pages(
         self, call: contract.ApiCall, path: str, *, of: str, params: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """Everything in this list, all pages, each once by its id, for lists move between pages.
+        """Everything in this list, all pages, each once by its id.
+
+        A list that changes while it is read gives some twice and others not at all; where its
+        length shows that, it is read anew.
 
         Raises:
             outcomes.Fault: a page could not be read; then there is no answer at all.
         """
+        for _ in range(_READINGS):
+            found, lengths = await self._read_pages(call, path, of=of, params=params)
+            if len(lengths) == 1:
+                return found
+        raise answers.unanswered(call.name, f"a list that changed in each of {_READINGS} readings")
+
+    async def _read_pages(
+        self, call: contract.ApiCall, path: str, *, of: str, params: Mapping[str, Any]
+    ) -> tuple[list[dict[str, Any]], set[int | None]]:
         found: dict[int, dict[str, Any]] = {}
+        lengths: set[int | None] = set()
         page: int | None = 1
         for _ in range(MOST_PAGES):
             told = await self.get(call, path, params={**params, "page": page, "per_page": PER_PAGE})
             try:
                 found.update({int(one["id"]): one for one in told[of]})
-                page = told["meta"]["pagination"]["next_page"]
+                meta = told["meta"]["pagination"]
+                page = meta["next_page"]
+                lengths.add(meta["total_entries"])
             except (KeyError, TypeError, ValueError):
                 raise answers.unanswered(call.name, "a list without what it should hold") from None
             if page is None:
-                return list(found.values())
+                return list(found.values()), lengths
         raise answers.unanswered(call.name, f"more than {MOST_PAGES} pages")
 
     def close(self) -> None:

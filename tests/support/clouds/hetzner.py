@@ -151,6 +151,8 @@ class FakeHetzner:
     ) -> server.Reply:
         """Does the work of one request."""
         self.settle()
+        if self.on_list is not None and "page" in asked.query:
+            self.on_list(int(asked.first("page")))
         if not self._take_budget():
             return self.rate_limited()
         may = self.tokens.get(asked.headers.get("authorization", "").removeprefix("Bearer "))
@@ -256,8 +258,6 @@ class FakeHetzner:
 
     def _listed(self, asked: server.Asked, many: str, held: Iterable[Json]) -> server.Reply:
         number = int(asked.first("page", "1"))
-        if self.on_list is not None:
-            self.on_list(number)
         found = [one for one in held if self._is_asked_for(asked, one)]
         asked_for = min(int(asked.first("per_page", "25")), MOST_PER_PAGE)
         per_page = min(asked_for, self.script.page_size or asked_for)

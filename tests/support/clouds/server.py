@@ -190,10 +190,12 @@ class Served:
     def _gateway_error(self, armed: script_kit.Armed) -> Reply:
         status = armed.status or 504
         if armed.html:
-            return Reply(status=status, raw=_HTML, headers={"content-type": "text/html"})
-        return self.cloud.error(
+            headers = {"content-type": "text/html", **armed.headers}
+            return Reply(status=status, raw=_HTML, headers=headers)
+        reply = self.cloud.error(
             status=status, code=armed.code or "server_error", message=armed.message
         )
+        return dataclasses.replace(reply, headers={**reply.headers, **armed.headers})
 
     def date(self) -> str:
         """The Date header, by the fake's own clock."""
