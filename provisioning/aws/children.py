@@ -255,7 +255,12 @@ class Children:
             return
         now = await self._find_volume(child.ref, region=region)
         if now is not None and now.attached_to is not None:
-            await self._account.call(calls.DETACH_VOLUME, region=region, VolumeId=child.ref)
+            await self._account.call(
+                calls.DETACH_VOLUME,
+                region=region,
+                VolumeId=child.ref,
+                InstanceId=now.attached_to,
+            )
 
     # --- looking --------------------------------------------------------------------------------
 

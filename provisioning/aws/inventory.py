@@ -1,8 +1,8 @@
 """Everything of one installation, in every region that the connection watches.
 
 One list per kind and region, all pages. A region that cannot be read makes the whole incomplete:
-then nothing may be taken for gone. What the shared group is, is nobody's child: it stays, costs
-nothing and carries no operation's tags.
+then nothing may be taken for gone. The shared group is nobody's child: it stays, costs nothing and
+carries no operation's tags.
 
 Known limit: a region that is not watched is not read; ordering there is refused for that reason.
 """
@@ -13,13 +13,11 @@ from provisioning import contract, naming, outcomes
 from provisioning.aws import account as account_kit
 from provisioning.aws import calls, children, machines, values
 
-_ENDING = frozenset({outcomes.Outcome.AUTH_LOST, outcomes.Outcome.CLOCK})
-
 
 async def read(
     account: account_kit.Account, *, installation: str, regions: Sequence[str]
 ) -> contract.Inventory:
-    """All there is. Raises `Fault` where the credential itself is refused in the first region."""
+    """All there is. Raises `Fault` where the first region, the connection's own, cannot be read."""
     found_machines: list[contract.Instance] = []
     found_children: list[contract.Child] = []
     is_complete = True
@@ -27,9 +25,9 @@ async def read(
         try:
             there = await _machines(account, installation=installation, region=region)
             beside = await _beside(account, installation=installation, region=region)
-        except outcomes.Fault as fault:
+        except outcomes.Fault:
             # the first is the connection's own; another may be switched off in this account
-            if position == 0 and fault.outcome in _ENDING:
+            if position == 0:
                 raise
             is_complete = False
             continue

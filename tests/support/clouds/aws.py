@@ -17,7 +17,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from typing import Final
 
-from provisioning.aws import calls
+from provisioning.aws import calls, values
 from runtime_kit import clock as clock_kit
 from tests.support.clouds import client_tokens, moto_process, server
 from tests.support.clouds import ledger as ledger_kit
@@ -274,6 +274,8 @@ class Aws:
             place, kind = _HELD[name]
             ref = _text(_parsed(reply), place)
             tags = next((t for t in (_tags(form, k) for k in _KINDS) if t), {})
+            if tags.get(values.MARK) == values.SHARED:
+                return  # it stays, and is nobody's
             self.ledger.things[ref] = ledger_kit.Thing(
                 ref=ref,
                 kind=kind,
