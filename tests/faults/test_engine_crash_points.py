@@ -70,6 +70,7 @@ _ELSEWHERE = (
     "order.",  # test_order_crash_points
     "bundles.",  # test_bundle_crash_points
     "operation.",  # test_operation_crash_points
+    "cloud.",  # test_machine_crash_points
 )
 
 _LIST_POINTS = textwrap.dedent(
