@@ -313,7 +313,7 @@ def from_sealed_form(data: bytes) -> Credential:
     try:
         fields: dict[str, str] = json.loads(data)
         return parse(Kind(fields.pop("kind")), fields)
-    except (ValueError, KeyError, AttributeError) as fault:
+    except (ValueError, KeyError, TypeError, AttributeError) as fault:
         raise Unusable("What was stored is no credential.") from fault
 
 
