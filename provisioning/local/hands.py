@@ -93,21 +93,7 @@ class Helper:
     async def create(self, wish: machines.Wish, *, now: datetime.datetime) -> hosts.Seen:
         """Verb `machine-create`; the time is the helper's own."""
         del now
-        fields = {
-            "kind": wish.kind.value,
-            "owner": {
-                "installation": wish.owner.installation,
-                "infra": wish.owner.infra,
-                "operation": wish.owner.operation,
-                "node": wish.owner.node,
-                "attempt": wish.owner.attempt,
-            },
-            "size": wish.size,
-            "image": wish.image,
-            "network": wish.network,
-            "first_boot": wish.first_boot,
-        }
-        return seen_of(await self._ask("machine-create", fields))
+        return seen_of(await self._ask("machine-create", order_of(wish)))
 
     async def all(self) -> Sequence[hosts.Seen]:
         """Verb `machine-list`."""
@@ -158,6 +144,24 @@ def of_this_process(places: hosts.Places) -> Hands:
             "install it (install.sh --role platform), which brings a root helper for them."
         )
     return Helper()
+
+
+def order_of(wish: machines.Wish) -> dict[str, Any]:
+    """An order as the helper is handed it."""
+    return {
+        "kind": wish.kind.value,
+        "owner": {
+            "installation": wish.owner.installation,
+            "infra": wish.owner.infra,
+            "operation": wish.owner.operation,
+            "node": wish.owner.node,
+            "attempt": wish.owner.attempt,
+        },
+        "size": wish.size,
+        "image": wish.image,
+        "network": wish.network,
+        "first_boot": wish.first_boot,
+    }
 
 
 def document_of(seen: hosts.Seen) -> dict[str, Any]:

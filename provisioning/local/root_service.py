@@ -106,8 +106,9 @@ class Service:
                     await asyncio.get_running_loop().sock_sendall(connection, line)
 
     async def _answer(self, connection: socket.socket) -> Mapping[str, Any]:
+        line = await self._line(connection)  # first: an answer to what is unread would be lost
         self._require_welcome(connection)
-        fields = _parse(await self._line(connection))
+        fields = _parse(line)
         verb = self._verbs.get(str(fields.get("verb")))
         if verb is None:
             raise Refused("malformed", f"There is no verb {str(fields.get('verb'))[:40]!r}.")

@@ -21,7 +21,7 @@ from tests.support.clouds import ledger as ledger_kit
 from tests.support.clouds import script as script_kit
 
 
-class _Keepers:
+class Keepers:
     """Says what a keeper says when its machine runs, and holds none."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class _Keepers:
         self._running.discard(folder.name)
 
 
-class _NoNetwork:
+class NoNetwork:
     """No bridge of this host is touched."""
 
     def ensure(self, network: ipaddress.IPv4Network) -> None:
@@ -113,7 +113,7 @@ class LocalBench(bench.Bench):
     def __enter__(self) -> Self:
         folder = pathlib.Path(self._closing.enter_context(tempfile.TemporaryDirectory()))
         self.places = hosts.Places(folder=folder / "machines", images=folder / "images")
-        self.host = hosts.Host(self.places, launcher=_Keepers(), network=_NoNetwork())
+        self.host = hosts.Host(self.places, launcher=Keepers(), network=NoNetwork())
         return self
 
     def __exit__(self, *_: object) -> None:
