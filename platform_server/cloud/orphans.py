@@ -54,7 +54,13 @@ async def put(tx: contract.Tx, *, orphan: Orphan) -> bool:
     """Writes down that it was seen; says whether that is for the first time (again)."""
     price = orphan.price
     moment = clock.to_micros(orphan.last_seen_at)
-    row = await tx.fetch_one(
+    listed = await find(
+        tx,
+        connection_id=orphan.connection_id,
+        kind=orphan.kind,
+        provider_ref=orphan.provider_ref,
+    )
+    await tx.execute(
         "INSERT INTO cloud_orphans(connection_id, kind, provider_ref, infra, name, region, "
         "operation_id, hourly_micros, currency, made_at, first_seen_at, last_seen_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
@@ -64,7 +70,7 @@ async def put(tx: contract.Tx, *, orphan: Orphan) -> bool:
         "first_seen_at = CASE WHEN cloud_orphans.gone_at IS NULL "
         "THEN cloud_orphans.first_seen_at ELSE excluded.first_seen_at END, "
         "delete_asked_at = CASE WHEN cloud_orphans.gone_at IS NULL "
-        "THEN cloud_orphans.delete_asked_at END, gone_at = NULL RETURNING first_seen_at",
+        "THEN cloud_orphans.delete_asked_at END, gone_at = NULL",
         orphan.connection_id,
         orphan.kind,
         orphan.provider_ref,
@@ -78,7 +84,7 @@ async def put(tx: contract.Tx, *, orphan: Orphan) -> bool:
         moment,
         moment,
     )
-    return row is not None and row["first_seen_at"] == moment
+    return listed is None
 
 
 async def find(
