@@ -1,8 +1,8 @@
 """EC2 for the contract suite: moto behind a proxy of ours that adds what moto leaves out.
 
 Added: client tokens, the filter `client-token`, lags, pages, launches that fail after they were
-accepted, the 16 KB limit of first-boot data, quotas, ending twice. Everything else is moto's own
-answer. The proxy keeps the ledger.
+accepted, the 16 KB limit of first-boot data, quotas, ending twice, groups in use. Everything else
+is moto's own answer. The proxy keeps the ledger.
 
 Known limits: signatures and rights are not judged here (ministack does that, in a suite of its
 own); moto takes no tags for the snapshots of an image, which are left out on the way to it.
@@ -104,7 +104,19 @@ class Aws:
             return self.error(status=403, code="AccessDenied", message="not allowed")
         if plain == "ec2:DescribeInstances":
             return self._described(asked)
+        if plain == "ec2:DeleteSecurityGroup" and self._is_used(asked):
+            return self.error(status=None, code="DependencyViolation", message="in use")
         return self._ended(asked) if plain == "ec2:TerminateInstances" else None
+
+    def _is_used(self, asked: server.Asked) -> bool:
+        """Whether an interface has this group; moto deletes it all the same."""
+        question = {
+            "Action": "DescribeNetworkInterfaces",
+            "Version": "2016-11-15",
+            "Filter.1.Name": "group-id",
+            "Filter.1.Value.1": _form(asked).get("GroupId", ""),
+        }
+        return bool(_text(_parsed(self._forward(asked, form=question)), "networkInterfaceId"))
 
     def error(self, *, status: int | None, code: str, message: str) -> server.Reply:
         """EC2's form of an error."""
