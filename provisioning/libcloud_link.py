@@ -69,13 +69,14 @@ class _Exchange:
         self.seconds, self.is_sent, self.headers, self.content = seconds, False, {}, b""
 
 
-class _Once:
+class Once:
     """Stands where libcloud puts what repeats a failed request, and repeats nothing."""
 
     def __init__(self, **_: object) -> None:
         pass
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function itself."""
         return function
 
 
@@ -159,7 +160,7 @@ class Link:
         return type(
             f"Guarded{connection.__name__}",
             (connection,),
-            {"conn_class": self.transport, "retryCls": _Once, **attributes},
+            {"conn_class": self.transport, "retryCls": Once, **attributes},
         )
 
     async def run(

@@ -161,7 +161,11 @@ class Driver:
             else one
             for one in map(reading.instance, rows)
         }
-        return contract.Sightings(instances=tuple(seen.values()))
+        is_untagged = any(one.name == name and one.owner is None for one in seen.values())
+        return contract.Sightings(
+            instances=tuple(seen.values()),
+            is_complete=not is_untagged,  # its tags may still be on their way
+        )
 
     async def describe(self, ref: str, *, region: str) -> contract.Instance | None:
         """The droplet, with what would outlive it and cost."""

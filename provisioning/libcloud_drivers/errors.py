@@ -6,8 +6,9 @@ read, by the same patterns for all of them.
 Known limit: a message that fits no pattern is judged by its status.
 """
 
+import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from provisioning import answers, outcomes
@@ -69,14 +70,18 @@ def read(body: Any) -> tuple[str, str]:
     return "", ""
 
 
-def judge(refusal: answers.Refusal) -> Mapping[str, answers.Verdict]:
-    """The verdict for this refusal, by its words, then by its status."""
-    if refusal.status in _JUDGED_BY_MESSAGE:
-        for pattern, verdict in _BY_MESSAGE:
-            if re.search(pattern, refusal.message, re.IGNORECASE):
-                return {refusal.code: verdict}
-    verdict_by_status = _BY_STATUS.get(refusal.status)
-    return {} if verdict_by_status is None else {refusal.code: verdict_by_status}
+def judging(raise_limit: str) -> Callable[[answers.Refusal], Mapping[str, answers.Verdict]]:
+    """How refusals of a provider are judged; `raise_limit` is where its limits are raised."""
+
+    def judge(refusal: answers.Refusal) -> Mapping[str, answers.Verdict]:
+        verdict = _verdict(refusal)
+        if verdict is None:
+            return {}
+        if verdict.topic is _TOPIC.QUOTA:
+            verdict = dataclasses.replace(verdict, link=raise_limit)
+        return {refusal.code: verdict}
+
+    return judge
 
 
 def is_gone(fault: outcomes.Fault) -> bool:
@@ -87,3 +92,11 @@ def is_gone(fault: outcomes.Fault) -> bool:
 def _linode(one: Mapping[str, Any]) -> str:
     reason, field = str(one.get("reason", "")), one.get("field")
     return f"{reason} ({field})" if field else reason
+
+
+def _verdict(refusal: answers.Refusal) -> answers.Verdict | None:
+    if refusal.status in _JUDGED_BY_MESSAGE:
+        for pattern, verdict in _BY_MESSAGE:
+            if re.search(pattern, refusal.message, re.IGNORECASE):
+                return verdict
+    return _BY_STATUS.get(refusal.status)

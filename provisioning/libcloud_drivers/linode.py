@@ -21,6 +21,7 @@ from provisioning import answers, contract, credentials, libcloud_link, packed_o
 from provisioning.libcloud_drivers import adapter, errors, reading
 
 ADDRESS: Final = "https://api.linode.com"
+RAISE_LIMIT: Final = "https://cloud.linode.com/support/tickets"
 _PAGE: Final = 100
 _PIECE: Final = 40
 _TAG: Final = re.compile(r"enlist(\d)-(.+)")
@@ -104,7 +105,7 @@ class Linode:
             observer=opening.observer,
             clock=opening.clock,
             read=errors.read,
-            judge=errors.judge,
+            judge=errors.judging(RAISE_LIMIT),
             limits=opening.limits,
         )
         connection = self._link.guarded(

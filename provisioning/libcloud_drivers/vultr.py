@@ -6,6 +6,7 @@ Known limit: prices are told by the month; the hourly ones are a 672nd of them, 
 """
 
 import json
+import types
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -17,6 +18,7 @@ from provisioning import answers, contract, credentials, libcloud_link, packed_o
 from provisioning.libcloud_drivers import adapter, errors, reading
 
 ADDRESS: Final = "https://api.vultr.com"
+RAISE_LIMIT: Final = "https://my.vultr.com/support/"
 _PAGE: Final = 500
 _HOURS_A_MONTH: Final = 672
 
@@ -77,7 +79,7 @@ class Vultr:
             observer=opening.observer,
             clock=opening.clock,
             read=errors.read,
-            judge=errors.judge,
+            judge=errors.judging(RAISE_LIMIT),
             limits=opening.limits,
         )
         connection = self._link.guarded(
@@ -133,7 +135,7 @@ class Vultr:
                 name=request.name,
                 size=libcloud_base.NodeSize(request.size, "", 0, 0, 0, 0, self._driver),
                 location=libcloud_base.NodeLocation(request.region, "", "", self._driver),
-                image=libcloud_base.NodeImage(_number(request.image), "", self._driver),
+                image=types.SimpleNamespace(id=_number(request.image)),  # theirs makes it text
                 ex_enable_ipv6=request.public_ipv6,
                 ex_hostname=request.name,
                 ex_tag=packed_owner.as_line(request.owner),

@@ -23,9 +23,13 @@ BENCHES: Final[Mapping[str, str]] = {
     "azure": "tests.support.clouds.azure_bench",
     "digitalocean": "tests.support.clouds.digitalocean_bench",
     "aws": "tests.support.clouds.aws_bench",
+    "gcp": "tests.support.clouds.gcp_bench",
     "hetzner": "tests.support.clouds.hetzner_bench",
     "local-nspawn": "tests.support.clouds.local_bench",
     "upcloud": "tests.support.clouds.upcloud_bench",
+    "linode": "tests.support.clouds.linode_bench",
+    "vultr": "tests.support.clouds.vultr_bench",
+    "openstack": "tests.support.clouds.openstack_bench",
 }
 
 START: Final = datetime.datetime(2026, 12, 1, 12, 0, tzinfo=datetime.UTC)
@@ -93,6 +97,7 @@ class Bench(abc.ABC):
     size: ClassVar[str]
     image: ClassVar[str]
     volume_gigabytes: ClassVar[int] = 10
+    tells_codes: ClassVar[bool] = True  # false: its refusals are sentences alone
     addresses_carry_owner: ClassVar[bool] = True  # false: nothing at all can be put on one
     signs_time: ClassVar[bool] = False  # its credential is a signature that the clock can break
 
