@@ -1,20 +1,17 @@
 """What hangs on Hetzner machines or stands beside them: volumes, snapshots, primary addresses.
 
-Also the two free things that a person's way in needs, an SSH key and a firewall. All but snapshots
-have names that are unique in the project, so a repeated order finds what the first one made.
+All but snapshots have names that are unique in the project, so a repeated order finds what the
+first one made; ours is known by its labels.
 
 Known limit: an address can be given to a machine, or taken from it, only while that is off.
 """
 
-import base64
-import binascii
 import dataclasses
-import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import hcloud
-from hcloud.firewalls.domain import Firewall, FirewallRule
+from hcloud.firewalls.domain import Firewall
 from hcloud.images.domain import Image
 from hcloud.locations.domain import Location
 from hcloud.primary_ips.domain import PrimaryIP
@@ -22,11 +19,10 @@ from hcloud.servers.domain import Server
 from hcloud.ssh_keys.domain import SSHKey
 from hcloud.volumes.domain import Volume
 
-from provisioning import answers, contract, naming, outcomes
+from provisioning import contract, outcomes
 from provisioning.hetzner import api as api_kit
-from provisioning.hetzner import calls, reading
+from provisioning.hetzner import calls, labels, reading, shapes
 
-T = TypeVar("T")
 _KIND = contract.ChildKind
 
 
@@ -97,8 +93,6 @@ KINDS: Final[Mapping[contract.ChildKind, _Kind]] = {
     ),
 }
 
-MOST_SOURCES: Final = 100  # of one firewall rule
-
 
 async def describe(api: api_kit.Api, child: contract.Child) -> contract.Child | None:
     """The child as it is now."""
@@ -106,15 +100,11 @@ async def describe(api: api_kit.Api, child: contract.Child) -> contract.Child | 
     if kind is None or not child.ref.isdecimal():
         return None
     told = await api.get_or_none(kind.getting, f"{kind.path}/{child.ref}")
-    return None if told is None else shaped(kind.getting, lambda: kind.read(told[kind.one]))
+    return None if told is None else shapes.shaped(kind.getting, lambda: kind.read(told[kind.one]))
 
 
 async def delete(api: api_kit.Api, child: contract.Child) -> None:
-    """Has it deleted; what is gone already is fine.
-
-    A firewall cannot be deleted while a machine has it; then it shuts port 22 to everybody at once,
-    for whoever asks means that this way in is to end.
-    """
+    """Has it deleted; what is gone already is fine."""
     kind = KINDS.get(child.kind)
     if kind is None or not child.ref.isdecimal():
         return
@@ -124,11 +114,6 @@ async def delete(api: api_kit.Api, child: contract.Child) -> None:
     except outcomes.Fault as fault:
         if fault.code == "not_found":
             return
-        if child.kind is _KIND.SECURITY_GROUP and fault.code == "resource_in_use":
-            rules = _rules(())
-            await api.ask(
-                calls.SET_RULES, lambda client: client.firewalls.set_rules(Firewall(id=ref), rules)
-            )
         raise
 
 
@@ -152,7 +137,7 @@ async def create_volume(
         made = client.volumes.create(
             size=gigabytes,
             name=name,
-            labels=_mistyped_labels(owner),
+            labels=labels.mistyped(owner),
             location=Location(name=region),
         )
         return contract.Child(
@@ -165,7 +150,7 @@ async def create_volume(
             size_gigabytes=gigabytes,
         )
 
-    return await _made(api, _KIND.VOLUME, calls.CREATE_VOLUME, make, owner=owner, name=name)
+    return await made(api, _KIND.VOLUME, calls.CREATE_VOLUME, make, owner=owner, name=name)
 
 
 async def create_address(
@@ -180,7 +165,7 @@ async def create_address(
             "location": region,
             "assignee_type": "server",  # required, and not sent by the library's own method
             "auto_delete": False,
-            "labels": _labels(owner),
+            "labels": labels.of(owner),
         }
         made = client.request("POST", "/primary_ips", json=body)["primary_ip"]
         return contract.Child(
@@ -193,26 +178,26 @@ async def create_address(
             address=str(made["ip"]),
         )
 
-    return await _made(api, _KIND.ADDRESS, calls.CREATE_ADDRESS, make, owner=owner, name=name)
+    return await made(api, _KIND.ADDRESS, calls.CREATE_ADDRESS, make, owner=owner, name=name)
 
 
 async def create_snapshot(
     api: api_kit.Api, *, owner: contract.Owner, name: str, server: int
 ) -> contract.Child:
     """A snapshot of this machine's disk. Its name is not unique, so ours is looked for first."""
-    earlier = await listed(api, _KIND.SNAPSHOT, selector=selector_of(owner))
+    earlier = await listed(api, _KIND.SNAPSHOT, selector=labels.selector(owner))
     if earlier:
-        return shaped(calls.LIST_SNAPSHOTS, lambda: reading.snapshot(earlier[0]))
+        return shapes.shaped(calls.LIST_SNAPSHOTS, lambda: reading.snapshot(earlier[0]))
 
     def make(client: hcloud.Client) -> contract.Child:
         made = client.servers.create_image(
-            Server(id=server), description=name, type="snapshot", labels=_labels(owner)
+            Server(id=server), description=name, type="snapshot", labels=labels.of(owner)
         )
         return contract.Child(
             kind=_KIND.SNAPSHOT, ref=str(made.image.id), name=name, keep=True, owner=owner
         )
 
-    return await _made(api, _KIND.SNAPSHOT, calls.CREATE_SNAPSHOT, make, owner=owner, name=name)
+    return await made(api, _KIND.SNAPSHOT, calls.CREATE_SNAPSHOT, make, owner=owner, name=name)
 
 
 async def attach(api: api_kit.Api, child: contract.Child, *, to: str) -> None:
@@ -254,106 +239,7 @@ async def detach(api: api_kit.Api, child: contract.Child) -> None:
         )
 
 
-async def ensure_ssh_key(
-    api: api_kit.Api, *, owner: contract.Owner, public_key: str
-) -> contract.Child:
-    """The project's entry of this key: ours, made now, or whoever's it is already."""
-    name = naming.child_name(owner, _KIND.SSH_KEY)
-
-    def make(client: hcloud.Client) -> contract.Child:
-        made = client.ssh_keys.create(name=name, public_key=public_key, labels=_labels(owner))
-        return contract.Child(kind=_KIND.SSH_KEY, ref=str(made.id), name=name, owner=owner)
-
-    try:
-        return await api.ask(calls.CREATE_SSH_KEY, make)
-    except outcomes.Fault as fault:
-        if fault.code != "uniqueness_error":
-            raise
-    found = await api.pages(
-        calls.LIST_SSH_KEYS,
-        "/ssh_keys",
-        of="ssh_keys",
-        params={"fingerprint": fingerprint(public_key)},
-    )
-    if not found:
-        raise outcomes.Fault(
-            f"The project holds another SSH key named {name}. Delete it there, then retry.",
-            outcome=outcomes.Outcome.EXISTS_FOREIGN,
-            topic=outcomes.Topic.STATE,
-            code="uniqueness_error",
-        )
-    return shaped(calls.LIST_SSH_KEYS, lambda: reading.ssh_key(found[0]))
-
-
-async def ensure_firewall(
-    api: api_kit.Api, *, owner: contract.Owner, sources: tuple[str, ...]
-) -> contract.Child:
-    """A firewall that lets everything in but port 22, and that from these networks alone."""
-    name = naming.child_name(owner, _KIND.SECURITY_GROUP)
-    rules = _rules(sources)
-
-    def make(client: hcloud.Client) -> contract.Child:
-        made = client.firewalls.create(name=name, rules=rules, labels=_mistyped_labels(owner))
-        return contract.Child(
-            kind=_KIND.SECURITY_GROUP, ref=str(made.firewall.id), name=name, owner=owner
-        )
-
-    return await _made(
-        api, _KIND.SECURITY_GROUP, calls.CREATE_FIREWALL, make, owner=owner, name=name
-    )
-
-
-def selector_of(owner: contract.Owner) -> str:
-    """The label selector of one operation of one installation."""
-    return (
-        f"{naming.INSTALLATION}=={label(owner.installation)},"
-        f"{naming.OPERATION}=={label(owner.operation)}"
-    )
-
-
-def label(value: str) -> str:
-    """A value that means itself inside a selector: our own ids do, anything else is refused."""
-    if not _is_label(value):
-        raise outcomes.Fault(
-            f"{value!r} cannot be looked for by label: letters, digits, '-', '_' and '.', "
-            "at most 63.",
-            outcome=outcomes.Outcome.NOT_DONE_PERMANENT,
-            topic=outcomes.Topic.INPUT,
-        )
-    return value
-
-
-def strange_labels(owner: contract.Owner) -> list[str]:
-    """The tags of this owner that could not be labels."""
-    return [name for name, value in naming.tags_of(owner).items() if not _is_label(value)]
-
-
-def fingerprint(public_key: str) -> str:
-    """The MD5 fingerprint by which the provider looks keys up.
-
-    Raises:
-        ValueError: this is no public key.
-    """
-    words = public_key.split()
-    if len(words) < 2:
-        raise ValueError("This is no public key like `ssh-ed25519 AAAA… name`.")
-    try:
-        blob = base64.b64decode(words[1], validate=True)
-    except binascii.Error as fault:
-        raise ValueError("The public key's second word is not base64.") from fault
-    digest = hashlib.md5(blob, usedforsecurity=False).hexdigest()
-    return ":".join(digest[place : place + 2] for place in range(0, len(digest), 2))
-
-
-def shaped(call: contract.ApiCall, read: Callable[[], T]) -> T:
-    """What `read` makes of an answer; whatever is not there makes the answer unreadable."""
-    try:
-        return read()
-    except (KeyError, TypeError, ValueError, ArithmeticError):
-        raise answers.unanswered(call.name, "an answer without what it should hold") from None
-
-
-async def _made(
+async def made(
     api: api_kit.Api,
     kind: contract.ChildKind,
     call: contract.ApiCall,
@@ -362,6 +248,7 @@ async def _made(
     owner: contract.Owner,
     name: str,
 ) -> contract.Child:
+    """What `make` makes; where the name is taken already, what has it, if that is ours."""
     row = KINDS[kind]
     try:
         return await api.ask(call, make)
@@ -369,7 +256,7 @@ async def _made(
         if fault.code != "uniqueness_error":
             raise
         found = await api.pages(row.listing, row.path, of=row.many, params={"name": name})
-        children = shaped(row.listing, lambda: [row.read(one) for one in found])
+        children = shapes.shaped(row.listing, lambda: [row.read(one) for one in found])
         mine = [
             one
             for one in children
@@ -388,43 +275,9 @@ async def _made(
         ) from None
 
 
-def _rules(sources: tuple[str, ...]) -> list[FirewallRule]:
-    everywhere = ["0.0.0.0/0", "::/0"]
-    rules = [
-        FirewallRule(direction="in", protocol="icmp", source_ips=everywhere),
-        FirewallRule(direction="in", protocol="udp", port="1-65535", source_ips=everywhere),
-        FirewallRule(direction="in", protocol="tcp", port="1-21", source_ips=everywhere),
-        FirewallRule(direction="in", protocol="tcp", port="23-65535", source_ips=everywhere),
-    ]
-    if sources:
-        rules.append(
-            FirewallRule(direction="in", protocol="tcp", port="22", source_ips=list(sources))
-        )
-    return rules
-
-
 def _gone(child: contract.Child) -> outcomes.Fault:
     return outcomes.Fault(
         f"The {child.kind} {child.ref} is not there any more.",
         outcome=outcomes.Outcome.NOT_DONE_PERMANENT,
         topic=outcomes.Topic.CATALOGUE,
-    )
-
-
-def _labels(owner: contract.Owner) -> dict[str, str]:
-    return dict(naming.tags_of(owner))
-
-
-def _mistyped_labels(owner: contract.Owner) -> Any:
-    """The same, where the library's hint says text and its code sends what it is given."""
-    return _labels(owner)
-
-
-def _is_label(value: str) -> bool:
-    return (
-        0 < len(value) <= 63
-        and value.isascii()
-        and value[0].isalnum()
-        and value[-1].isalnum()
-        and value.replace("-", "").replace("_", "").replace(".", "").isalnum()
     )

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from provisioning import contract, naming
 from provisioning.hetzner import api as api_kit
-from provisioning.hetzner import calls, children, reading
+from provisioning.hetzner import calls, children, labels, reading, way_in
 
 MOST_USER_DATA_BYTES: Final = 32 * 1024
 _ARCHITECTURES: Final = {"x86_64": "x86", "aarch64": "arm"}
@@ -48,7 +48,7 @@ def _look_at_words(request: contract.Request, found: _Findings) -> None:
             f"The name {request.name} has {len(request.name)} characters, at most "
             f"{naming.LONGEST_NAME} are taken."
         )
-    strange = children.strange_labels(request.owner)
+    strange = labels.strange(request.owner)
     if strange:
         found.refusals.append(f"No label can carry: {', '.join(strange)}.")
     if len(request.first_boot.encode()) > MOST_USER_DATA_BYTES:
@@ -72,11 +72,11 @@ def _look_at_addresses(request: contract.Request, found: _Findings) -> None:
 
 def _look_at_ssh(ssh: contract.Ssh, found: _Findings) -> None:
     try:
-        children.fingerprint(ssh.public_key)
+        way_in.fingerprint(ssh.public_key)
     except ValueError as fault:
         found.refusals.append(str(fault))
-    if len(ssh.sources) > children.MOST_SOURCES:
-        found.refusals.append(f"At most {children.MOST_SOURCES} networks may reach port 22.")
+    if len(ssh.sources) > way_in.MOST_SOURCES:
+        found.refusals.append(f"At most {way_in.MOST_SOURCES} networks may reach port 22.")
 
 
 def _size(

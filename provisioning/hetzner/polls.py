@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from provisioning.hetzner import api as api_kit
-from provisioning.hetzner import calls, children
+from provisioning.hetzner import calls, shapes
 
 MOST_AT_ONCE: Final = 50
 
@@ -48,7 +48,7 @@ class Polls:
                 wanted.update(dict.fromkeys(batch[-1][0]))
             try:
                 told = await self._api.get(calls.ACTIONS, "/actions", params={"id": list(wanted)})
-                actions = children.shaped(
+                actions = shapes.shaped(
                     calls.ACTIONS,
                     functools.partial(_by_id, told),
                 )

@@ -1,0 +1,109 @@
+"""A person's way in: their public key in the project, and a firewall that guards port 22.
+
+Hetzner Cloud lets everything in by default, so the firewall lets everything in but port 22, and
+that from the networks named alone.
+"""
+
+import base64
+import binascii
+import hashlib
+from typing import Final
+
+import hcloud
+from hcloud.firewalls.domain import Firewall, FirewallRule
+
+from provisioning import contract, naming, outcomes
+from provisioning.hetzner import api as api_kit
+from provisioning.hetzner import calls, children, labels, reading, shapes
+
+_KIND: Final = contract.ChildKind
+MOST_SOURCES: Final = 100  # of one firewall rule
+
+
+async def shut(api: api_kit.Api, child: contract.Child) -> None:
+    """Takes port 22 out of a firewall that cannot be deleted yet."""
+    rules, ref = _rules(()), int(child.ref)
+    await api.ask(
+        calls.SET_RULES, lambda client: client.firewalls.set_rules(Firewall(id=ref), rules)
+    )
+
+
+async def ensure_ssh_key(
+    api: api_kit.Api, *, owner: contract.Owner, public_key: str
+) -> contract.Child:
+    """The project's entry of this key: ours, made now, or whoever's it is already."""
+    name = naming.child_name(owner, _KIND.SSH_KEY)
+
+    def make(client: hcloud.Client) -> contract.Child:
+        made = client.ssh_keys.create(name=name, public_key=public_key, labels=labels.of(owner))
+        return contract.Child(kind=_KIND.SSH_KEY, ref=str(made.id), name=name, owner=owner)
+
+    try:
+        return await api.ask(calls.CREATE_SSH_KEY, make)
+    except outcomes.Fault as fault:
+        if fault.code != "uniqueness_error":
+            raise
+    found = await api.pages(
+        calls.LIST_SSH_KEYS,
+        "/ssh_keys",
+        of="ssh_keys",
+        params={"fingerprint": fingerprint(public_key)},
+    )
+    if not found:
+        raise outcomes.Fault(
+            f"The project holds another SSH key named {name}. Delete it there, then retry.",
+            outcome=outcomes.Outcome.EXISTS_FOREIGN,
+            topic=outcomes.Topic.STATE,
+            code="uniqueness_error",
+        )
+    return shapes.shaped(calls.LIST_SSH_KEYS, lambda: reading.ssh_key(found[0]))
+
+
+async def ensure_firewall(
+    api: api_kit.Api, *, owner: contract.Owner, sources: tuple[str, ...]
+) -> contract.Child:
+    """A firewall that lets everything in but port 22, and that from these networks alone."""
+    name = naming.child_name(owner, _KIND.SECURITY_GROUP)
+    rules = _rules(sources)
+
+    def make(client: hcloud.Client) -> contract.Child:
+        made = client.firewalls.create(name=name, rules=rules, labels=labels.mistyped(owner))
+        return contract.Child(
+            kind=_KIND.SECURITY_GROUP, ref=str(made.firewall.id), name=name, owner=owner
+        )
+
+    return await children.made(
+        api, _KIND.SECURITY_GROUP, calls.CREATE_FIREWALL, make, owner=owner, name=name
+    )
+
+
+def fingerprint(public_key: str) -> str:
+    """The MD5 fingerprint by which the provider looks keys up.
+
+    Raises:
+        ValueError: this is no public key.
+    """
+    words = public_key.split()
+    if len(words) < 2:
+        raise ValueError("This is no public key like `ssh-ed25519 AAAA… name`.")
+    try:
+        blob = base64.b64decode(words[1], validate=True)
+    except binascii.Error as fault:
+        raise ValueError("The public key's second word is not base64.") from fault
+    digest = hashlib.md5(blob, usedforsecurity=False).hexdigest()
+    return ":".join(digest[place : place + 2] for place in range(0, len(digest), 2))
+
+
+def _rules(sources: tuple[str, ...]) -> list[FirewallRule]:
+    everywhere = ["0.0.0.0/0", "::/0"]
+    rules = [
+        FirewallRule(direction="in", protocol="icmp", source_ips=everywhere),
+        FirewallRule(direction="in", protocol="udp", port="1-65535", source_ips=everywhere),
+        FirewallRule(direction="in", protocol="tcp", port="1-21", source_ips=everywhere),
+        FirewallRule(direction="in", protocol="tcp", port="23-65535", source_ips=everywhere),
+    ]
+    if sources:
+        rules.append(
+            FirewallRule(direction="in", protocol="tcp", port="22", source_ips=list(sources))
+        )
+    return rules
