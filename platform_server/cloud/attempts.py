@@ -232,7 +232,7 @@ async def note(tx: contract.Tx, *, attempt: Attempt, fault: outcomes.Fault) -> N
         fault.outcome.value,
         fault.topic.value,
         fault.code[:200],
-        str(fault)[:1024],
+        said(fault)[:1024],
     )
 
 
@@ -273,6 +273,14 @@ async def note_progress(
 async def wipe(tx: contract.Tx, *, attempt: Attempt) -> None:
     """Its machine is a node: nobody needs its first-boot data again."""
     await _set(tx, attempt, "first_boot = NULL, kek_id = NULL, progress = NULL")
+
+
+def said(fault: outcomes.Fault) -> str:
+    """The sentence of a refusal, with what it is about, alternatives and where it is mended."""
+    about = f" ({fault.topic.value})" if fault.topic is not outcomes.Topic.OTHER else ""
+    hints = f" There may be room in: {', '.join(fault.hints)}." if fault.hints else ""
+    link = f" See {fault.link}" if fault.link else ""
+    return f"{fault}{about}{hints}{link}"
 
 
 def sealed_name(operation_id: str, attempt: int) -> str:

@@ -185,7 +185,7 @@ class CreateMachine:
                 judged = await driver.plan(request)
         except outcomes.Fault as fault:
             if fault.outcome is outcomes.Outcome.NOT_DONE_PERMANENT:
-                raise kinds.Stop(_said(fault)) from fault
+                raise kinds.Stop(attempts.said(fault)) from fault
             raise means.later(fault) from fault
         if judged.refusals:
             raise kinds.Stop(" ".join(judged.refusals))
@@ -539,7 +539,7 @@ class CreateMachine:
         await self._fail(
             held,
             facts=noted,
-            failure=holding.Failure(reason=_said(fault), kind=_kind_of(_last(noted))),
+            failure=holding.Failure(reason=attempts.said(fault), kind=_kind_of(_last(noted))),
         )
 
     async def _see(self, held: holding.Held, *, facts: create_plan.Facts) -> None:
@@ -769,7 +769,7 @@ def _not_now(fault: outcomes.Fault, *, tries: int) -> kinds.TryLater:
     wait = 0.0 if fault.retry_after is None else fault.retry_after.total_seconds()
     if fault.topic is outcomes.Topic.CAPACITY:
         wait = max(wait, min(CAPACITY_SECONDS * 2 ** min(tries, 8), _MOST_CAPACITY_SECONDS))
-    return kinds.TryLater(_said(fault), patient=True, seconds=wait)
+    return kinds.TryLater(attempts.said(fault), patient=True, seconds=wait)
 
 
 def _kind_of(last: attempts.Attempt) -> problems.Kind:
@@ -785,14 +785,6 @@ def _kind_of(last: attempts.Attempt) -> problems.Kind:
     if last.topic == outcomes.Topic.CAPACITY.value:
         return problems.Kind.TRANSIENT
     return problems.Kind.PERMANENT
-
-
-def _said(fault: outcomes.Fault) -> str:
-    """The sentence of a refusal, with what it is about, alternatives and where it is mended."""
-    about = f" ({fault.topic.value})" if fault.topic is not outcomes.Topic.OTHER else ""
-    hints = f" There may be room in: {', '.join(fault.hints)}." if fault.hints else ""
-    link = f" See {fault.link}" if fault.link else ""
-    return f"{fault}{about}{hints}{link}"
 
 
 def _lost(facts: create_plan.Facts) -> str:

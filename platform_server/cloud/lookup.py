@@ -3,7 +3,8 @@
 One row of numbers a provider (`contract.LookupRules`) says how many clean answers over which time
 it takes. A clean answer saw all pages of every zone; an error, a partial page or a changed
 permission is none. Only what carries this installation's id and this operation's id is ever ours:
-a name that matches proves nothing.
+a name that matches proves nothing, and nor does it that nothing was made: where tags come after the
+machine, one of our very name without any may still get them.
 """
 
 import dataclasses
@@ -51,7 +52,9 @@ def judge(
     )
     if mine:
         return Found(mine[0], tuple(mine[1:]))
-    if not sightings.is_complete:
+    name = attempt.request.name
+    unmarked = any(one.owner is None and one.name == name for one in sightings.instances)
+    if not sightings.is_complete or unmarked:
         return Unsettled(0)
     clean = attempt.clean_answers + 1
     since = attempt.doubted_at or now

@@ -20,6 +20,7 @@ from platform_server.cloud import (
     costs,
     machines,
     reserve,
+    tickets,
 )
 from platform_server.nodes import configured, registry
 from platform_server.operations import holding, records, states
@@ -302,6 +303,13 @@ async def resolve(
         )
     else:
         await attempts.set_settled(tx, attempt=last, state=attempts.State.ABSENT, now=asked.now)
+        await tickets.revoke(tx, enrollment_id=last.enrollment_id, now=asked.now)
+        none_was_made = choice == "retry"  # then none has cost anything
+        await costs.end(
+            tx,
+            subject_id=machine.machine_id,
+            until=machine.ordered_at if none_was_made else asked.now,
+        )
     if choice == "give-up":
         await machines.set_forgotten(tx, machine_id=machine.machine_id, by=asked.by, now=asked.now)
         await costs.end(tx, subject_id=machine.machine_id, until=asked.now)

@@ -199,11 +199,16 @@ class Pocket:
         """Makes the machine."""
         taken = [one for one in self.standing() if one["name"] == request.name]
         if taken and self.rules.names_are_unique:
+            owner = taken[0]["owner"]
+            is_mine = owner is not None and owner["operation"] == request.owner.operation
             raise outcomes.Fault(
                 "The name is taken.",
-                outcome=outcomes.Outcome.UNKNOWN,
+                outcome=outcomes.Outcome.EXISTS_MINE
+                if is_mine
+                else outcomes.Outcome.EXISTS_FOREIGN,
                 topic=outcomes.Topic.STATE,
                 code="uniqueness_error",
+                ref=taken[0]["ref"],
             )
         if self.rules.room is not None and len(self.standing()) >= self.rules.room:
             raise refused(outcomes.Topic.QUOTA, code="limit")
