@@ -204,6 +204,16 @@ async def set_present(
     )
 
 
+async def set_price(tx: contract.Tx, *, child_id: str, price: provider.Price) -> None:
+    """Its provider says what it costs."""
+    await tx.execute(
+        "UPDATE cloud_children SET hourly_micros = ?, currency = ? WHERE child_id = ?",
+        price.hourly_micros,
+        price.currency,
+        child_id,
+    )
+
+
 async def set_machine(tx: contract.Tx, *, child_id: str, machine_id: str | None) -> None:
     """It hangs on that machine now, or on none."""
     await tx.execute(

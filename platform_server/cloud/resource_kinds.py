@@ -134,6 +134,7 @@ class Create(_Kind):
             found = await driver.describe_child(resource.to_child())
             if found is None:
                 raise self._not_shown(resource)
+            found = await self._priced(driver, found)
             await self._keep(held, resource=resource, found=found)
             await self._move(held, event=states.Event.SUCCEED)
         elif resource.sent_at is not None:
@@ -216,6 +217,16 @@ class Create(_Kind):
                 str(held.operation.request["child_id"]),
             )
 
+    async def _priced(self, driver: contract.Driver, found: contract.Child) -> contract.Child:
+        """With what it costs, where the provider tells that in its lists alone."""
+        if found.hourly is not None or contract.Capability.PRICE not in driver.capabilities:
+            return found
+        inventory = await driver.inventory(self._means.installation)
+        shown = [
+            one for one in inventory.children if (one.kind, one.ref) == (found.kind, found.ref)
+        ]
+        return dataclasses.replace(found, hourly=shown[0].hourly) if shown else found
+
     def _not_shown(self, resource: beside.Resource) -> kinds.TryLater | kinds.Stop:
         now = self._means.clock.now()
         if now - (resource.present_at or now) < LONGEST:
@@ -274,16 +285,7 @@ class Create(_Kind):
             await holding.require(tx, held=held)
             await beside.set_present(tx, child_id=resource.child_id, found=found, now=now)
             if found.hourly is not None:
-                charge = costs.Charge(
-                    subject_id=resource.child_id,
-                    connection_id=resource.connection_id,
-                    infra=resource.infra,
-                    what=resource.kind.value,
-                    price=found.hourly,
-                )
-                is_new = resource.present_at is None
-                since = resource.sent_at if is_new and resource.sent_at is not None else now
-                await costs.begin(tx, charge=charge, since=since)
+                await charge(tx, resource=resource, price=found.hourly, now=now)
 
         await self._means.store.transact(work)
 
@@ -391,6 +393,29 @@ class Delete(_Kind):
                 child_id,
             )
             await costs.end(tx, subject_id=child_id, until=now)
+
+
+async def charge(
+    tx: store_contract.Tx,
+    *,
+    resource: beside.Resource,
+    price: contract.Price,
+    now: datetime.datetime,
+) -> None:
+    """It costs that much from the moment it was sent for; where it costs already, from now on."""
+    totals = await costs.total_of(tx, subject_ids=[resource.child_id], now=now)
+    begun = resource.sent_at or resource.present_at or now
+    await costs.begin(
+        tx,
+        charge=costs.Charge(
+            subject_id=resource.child_id,
+            connection_id=resource.connection_id,
+            infra=resource.infra,
+            what=resource.kind.value,
+            price=price,
+        ),
+        since=now if totals else begun,
+    )
 
 
 def all_of(means: Means) -> tuple[kinds.Kind, ...]:

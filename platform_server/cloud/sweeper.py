@@ -19,6 +19,7 @@ from typing import Final, Literal
 from platform_server.audit import events
 from platform_server.backup import clouds
 from platform_server.cloud import (
+    beside,
     connections,
     known,
     merging,
@@ -26,6 +27,7 @@ from platform_server.cloud import (
     orphan_kind,
     orphans,
     requests,
+    resource_kinds,
     using,
 )
 from platform_server.nodes import leading
@@ -183,6 +185,7 @@ class Sweeper:
                 deleting += await self._delete_by_rule(
                     tx, connection=connection, stray=stray, now=now
                 )
+        await _reprice(tx, connection=connection, inventory=inventory, now=now)
         gone: Sequence[orphans.Key] = ()
         if inventory.is_complete:
             gone = await orphans.list_unseen(
@@ -242,6 +245,27 @@ def price_of(
     sides = merging.Sides(tested=tested, rules=None, offer=offer)
     size = merging.find_size(sides, stray.size)
     return None if size is None else merging.price_of(sides, size=size, region=stray.region)
+
+
+async def _reprice(
+    tx: store_contract.Tx,
+    *,
+    connection: connections.Connection,
+    inventory: contract.Inventory,
+    now: datetime.datetime,
+) -> None:
+    """What is kept beside machines costs what its provider says now."""
+    told = {(one.kind, one.ref): one.hourly for one in inventory.children}
+    for kind in beside.KINDS:
+        for resource in await beside.list_page(
+            tx, kind=kind, limit=MOST_ORPHANS, connection_id=connection.connection_id
+        ):
+            price = told.get((kind, resource.provider_ref or ""))
+            if price is None or resource.delete_asked_at is not None:
+                continue
+            if resource.price is None or price.hourly_micros != resource.price.hourly_micros:
+                await beside.set_price(tx, child_id=resource.child_id, price=price)
+                await resource_kinds.charge(tx, resource=resource, price=price, now=now)
 
 
 def _orphan_of(
