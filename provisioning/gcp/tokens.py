@@ -64,6 +64,7 @@ class Tokens:
     def __init__(self, opening: providers.Opening, *, proof: Proof) -> None:
         self._opening = opening
         self._source = _source(opening, proof=proof)
+        self._key = proof.private_key if isinstance(proof, credentials.GcpKey) else None
         self._lock = asyncio.Lock()
         self._token: secret_kit.Secret | None = None
         self._until = opening.clock.now()
@@ -80,6 +81,13 @@ class Tokens:
             if token is None or self._opening.clock.now() >= self._until:
                 token = self._token = await self._fetch()
             return {"authorization": f"Bearer {token.reveal()}"}
+
+    def secrets(self) -> tuple[str, ...]:
+        """What may come back in no sentence."""
+        held = [] if self._token is None else [self._token.reveal()]
+        if self._key is not None:
+            held.append(self._key.reveal())
+        return tuple(held)
 
     def forget(self) -> None:
         """Has the next call fetch a new one: this one was refused."""
