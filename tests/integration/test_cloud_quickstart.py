@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import faked_hetzner, operators
 
+PAGE = pathlib.Path(__file__).parents[2] / "docs/quickstart-cloud.md"
 pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("cloud-quickstart")]
 
 
@@ -17,48 +18,48 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[faked_hetzner.Pl
         yield running
 
 
-def test_a_machine_is_ordered_becomes_ready_is_rebooted_and_is_gone(
-    place: faked_hetzner.Place,
-) -> None:
-    saved = place.connect()
+def test_the_pages_commands_order_a_machine_and_end_it(place: faked_hetzner.Place) -> None:
+    commands = faked_hetzner.commands_of(PAGE.read_text(), heading="## At Hetzner")
+    save, create, listed, costs, reboot, delete = commands
+    (place.folder / "token").write_text(f"{faked_hetzner.TOKEN}\n")
+    saved = place.run(*save, "--setting", f"endpoint={place.address}").stdout
     assert "Saved hetzner (hetzner)." in saved
     assert faked_hetzner.TOKEN not in saved
-    asked = place.run(
-        "cloud", "machines", "create", "web-1", "--provider", "hetzner", "--check"
-    ).stdout
+    asked = place.run(*create, "--check").stdout
     assert "order web-1: cx23 in fsn1 at hetzner, 0.00" in asked
     assert place.fake.ledger.machines == {}
-    made = place.run(
-        *("cloud", "machines", "create", "web-1", "--provider", "hetzner", "-o", "json")
-    )
-    ordered = json.loads(made.stdout)
-    operation = ordered["operation"]["operation_id"]
-    operators.wait_until(lambda: bool(place.fake.ledger.living()), what="the machine is bought")
-    (bought,) = place.fake.ledger.living()
-    with place.booted(bought.ref):
-        watched = place.run("operations", "watch", operation, "-o", "json")
-        assert json.loads(watched.stdout)["state"] == "active"
-        states = [line.split(": ", 1)[1].partition(",")[0] for line in watched.stderr.splitlines()]
-        assert states[-1] == "active"
-        shown = json.loads(place.run("cloud", "machines", "show", "web-1", "-o", "json").stdout)
-        assert (shown["provider_ref"], shown["state"]) == (bought.ref, "active")
-        assert shown["still_billed"]
-        nodes = json.loads(place.run("nodes", "list", "-o", "json").stdout)["nodes"]
-        assert [(node["node_id"], node["state"]) for node in nodes] == [("web-1", "ready")]
-        refreshed = place.run("cloud", "machines", "show", "web-1", "--refresh", "-o", "json")
-        assert json.loads(refreshed.stdout)["power"] == "running"
-        place.run("cloud", "machines", "reboot", "web-1", "--wait")
-        costs = json.loads(place.run("cloud", "costs", "-o", "json").stdout)
-        assert costs["connections"][0]["hourly_micros"] > 0
-        in_use = place.run("cloud", "connections", "forget", "hetzner", expect=4)
-        assert "web-1" in in_use.stderr
-        ended = place.run("cloud", "machines", "delete", "web-1", "--wait", "-o", "json")
-        assert json.loads(ended.stdout)["state"] == "deleted"
+    with place.started(*create) as ordering:
+        operators.wait_until(lambda: bool(place.fake.ledger.living()), what="a machine is bought")
+        (bought,) = place.fake.ledger.living()
+        with place.booted(bought.ref):
+            out, err = ordering.communicate(timeout=120)
+            assert ordering.returncode == 0, err
+            states = [line.partition(": ")[2].partition(",")[0] for line in err.splitlines()]
+            assert states[-1] == "active"
+            assert "state         active" in out
+            assert "web-1  ready" in place.run(*listed).stdout
+            _look_at(place, ref=bought.ref)
+            assert "hetzner" in place.run(*costs).stdout
+            place.run(*reboot)
+            in_use = place.run("cloud", "connections", "forget", "hetzner", expect=4)
+            assert "web-1" in in_use.stderr
+            place.run(*delete)
     assert place.fake.ledger.living() == []
     assert place.fake.ledger.count("POST /v1/servers") == 1
     gone = json.loads(place.run("cloud", "machines", "list", "--ended", "-o", "json").stdout)
     assert [one["state"] for one in gone["machines"]] == ["deleted"]
     place.run("cloud", "connections", "forget", "hetzner")
+
+
+def _look_at(place: faked_hetzner.Place, *, ref: str) -> None:
+    """What a person sees of a machine that is active."""
+    shown = json.loads(place.run("cloud", "machines", "show", "web-1", "-o", "json").stdout)
+    assert (shown["provider_ref"], shown["state"]) == (ref, "active")
+    assert shown["still_billed"]
+    refreshed = place.run("cloud", "machines", "show", "web-1", "--refresh", "-o", "json")
+    assert json.loads(refreshed.stdout)["power"] == "running"
+    costs = json.loads(place.run("cloud", "costs", "-o", "json").stdout)
+    assert costs["connections"][0]["hourly_micros"] > 0
 
 
 def test_the_secret_stands_in_no_answer_log_or_file_that_others_may_read(

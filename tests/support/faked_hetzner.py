@@ -9,6 +9,8 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 
@@ -19,6 +21,7 @@ from tests.support import machine, real_platform, small_bundles
 from tests.support.clouds import hetzner, ledger, referee, server
 
 TOKEN = "hz-token-of-the-tests-0123456789"
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BEGIN, END = "ticket.json <<'ENLIST_END'\n", "\nENLIST_END\n"
 QUICK = {"ENLIST_CLOUD__ALLOW_ENDPOINTS": "true", "ENLIST_PROBE__INTERVAL_SECONDS": "1"}
 
@@ -44,10 +47,28 @@ class Place:
             timeout=120,
             check=False,
             env=real_platform.clean_environment(),
+            cwd=self.folder,
         )
         log = real_platform.tail(self.platform.log)
         assert done.returncode == expect, (arguments, done.returncode, done.stderr, log)
         return done
+
+    @contextlib.contextmanager
+    def started(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+        """One command that goes on while the `with` does; it is to have ended by its end."""
+        with subprocess.Popen(
+            [*real_platform.ENLIST, "--data-dir", str(self.platform.data_dir), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=real_platform.clean_environment(),
+            cwd=self.folder,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def connect(self, name: str = "hetzner", *, token: str = TOKEN, expect: int = 0) -> str:
         """Saves the connection as the quickstart does, at the fake's address."""
@@ -70,6 +91,18 @@ class Place:
         )
         with worker.agent() as agent:
             yield agent
+
+
+def commands_of(page: str, *, heading: str) -> list[list[str]]:
+    """The arguments of each `enlist` command in the plain blocks below that heading of a page."""
+    section = page.partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+    blocks = [text for language, text in _BLOCK.findall(section) if not language]
+    return [
+        shlex.split(line)[1:]
+        for block in blocks
+        for line in block.splitlines()
+        if line.startswith("enlist ")
+    ]
 
 
 def ticket_of(bought: ledger.Machine) -> dict[str, str]:
