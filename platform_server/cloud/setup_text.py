@@ -34,6 +34,7 @@ def facts_of(
     """What a provider's text is made of: nothing secret in it."""
     facts = {
         "connection": connection.name,
+        "provider": connection.provider,
         "kind": connection.credential_kind,
         "subject": signers.subject_of(connection.connection_id),
         "issuer_url": issuer_url or "",
