@@ -63,6 +63,7 @@ class Ordering:
         body = call.body
         if body.untested:
             call.require(_UNTESTED)
+        ssh = _ssh(body.ssh, now=call.now())
         infra = call.settings.platform.infra
         await self._ensure_local(call)
         judged = await self._offered.judge(
@@ -91,7 +92,7 @@ class Ordering:
             role=body.role,
             network=body.network,
             subnet=body.subnet,
-            ssh=_ssh(body.ssh, now=call.now()),
+            ssh=ssh,
             purpose=body.purpose,
             price=judged.price,
             caps=judged.caps,
