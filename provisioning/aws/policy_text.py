@@ -99,6 +99,14 @@ def least_privilege(
     return {"Version": "2012-10-17", "Statement": statements}
 
 
+def example_of(right: str, *, region: str, account: str) -> str | None:
+    """An ARN that this call would make, for simulating its right; None: `*` will do."""
+    kinds = _NEW.get(right)
+    if kinds is None:
+        return None
+    return f"arn:aws:ec2:{region}:{'' if kinds[0] in _WITHOUT_ACCOUNT else account}:{kinds[0]}/any"
+
+
 def setup_text(facts: Mapping[str, str]) -> str:
     """What to do at AWS for a connection: trust first, then rights, as text to paste.
 

@@ -20,7 +20,7 @@ from provisioning.aws import calls, errors, placing, policy_text, trust, values
 _VCPU_QUOTA: Final = "L-1216C47A"  # running on-demand standard instances, in vCPUs
 _STANDARD: Final = frozenset("acdhimrtz")  # the families that this quota counts
 _COUNTED: Final = frozenset({"pending", "running"})
-_MOST_SIMULATED: Final = 100  # actions a call
+_IAM_REGION: Final = "us-east-1"  # IAM is one for all regions, and answers here
 
 
 @dataclasses.dataclass(slots=True)
@@ -42,7 +42,9 @@ async def validate(
     await _read(account, found, region=region)
     await _rehearse(account, found, region=region, installation=installation or "check")
     needed = set(policy_text.rights(policy_text.EVERYTHING)) - _explaining()
-    simulated = await _simulate(account, found, arn=arn, needed=needed, installation=installation)
+    simulated = await _simulate(
+        account, found, arn=arn, needed=needed, region=region, installation=installation
+    )
     for right in sorted(simulated.denied & found.proved):
         found.warnings.append(
             f"IAM's simulation denies {right}, which a rehearsal just proved: it misjudges "
@@ -170,9 +172,10 @@ async def _simulate(
     *,
     arn: str,
     needed: set[str],
+    region: str,
     installation: str | None,
 ) -> _Found:
-    """What IAM would say of the rights that nothing else proves."""
+    """What IAM would say, each making call asked about with what it would make."""
     told = _Found()
     context = [
         {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
@@ -182,25 +185,33 @@ async def _simulate(
             ("ec2:CreateAction", "RunInstances"),
         )
     ]
-    try:
-        answer = await account.call(
-            calls.SIMULATE,
-            region="us-east-1",
-            PolicySourceArn=trust.principal_of(arn),
-            ActionNames=sorted(needed)[:_MOST_SIMULATED],
-            ContextEntries=context,
-        )
-    except outcomes.Fault as fault:
-        if fault.outcome in {outcomes.Outcome.AUTH_LOST, outcomes.Outcome.CLOCK}:
-            raise
-        found.warnings.append(
-            "Rights to change and end things are unproved: IAM's simulation is not allowed "
-            f"({calls.SIMULATE.right})."
-        )
-        return told
-    for one in answer["EvaluationResults"]:
-        allowed = one["EvalDecision"] == "allowed"
-        (told.proved if allowed else told.denied).add(str(one["EvalActionName"]))
+    who = trust.principal_of(arn)
+    by_resource: dict[str | None, list[str]] = {}
+    for right in sorted(needed):
+        example = policy_text.example_of(right, region=region, account=arn.split(":")[4])
+        if example is None or right not in found.proved:
+            by_resource.setdefault(example, []).append(right)
+    for example, rights in by_resource.items():
+        try:
+            answer = await account.call(
+                calls.SIMULATE,
+                region=_IAM_REGION,
+                PolicySourceArn=who,
+                ActionNames=rights,
+                ContextEntries=context,
+                ResourceArns=["*" if example is None else example],
+            )
+        except outcomes.Fault as fault:
+            if fault.outcome in {outcomes.Outcome.AUTH_LOST, outcomes.Outcome.CLOCK}:
+                raise
+            found.warnings.append(
+                "Rights to change and end things are unproved: IAM's simulation is not allowed "
+                f"({calls.SIMULATE.right})."
+            )
+            return told
+        for one in answer["EvaluationResults"]:
+            allowed = one["EvalDecision"] == "allowed"
+            (told.proved if allowed else told.denied).add(str(one["EvalActionName"]))
     return told
 
 
