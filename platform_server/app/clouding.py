@@ -178,7 +178,13 @@ def _served(
         clouds=clouds,
         connecting=connecting.Connecting(
             checking.Means(
-                store=store, clouds=clouds, clock=clock, issuer_url=settings.cloud.issuer_url
+                store=store,
+                clouds=clouds,
+                clock=clock,
+                issuer_url=settings.cloud.issuer_url,
+                installation=""
+                if parts.trust is None
+                else parts.trust.published.statement.platform_id,
             ),
             keyring=parts.keyring,
             cloud=settings.cloud,
@@ -281,7 +287,12 @@ async def ensure_local(parts: Given) -> None:
     """This very host can be ordered from without saving anything first."""
 
     async def work(tx: contract.Tx) -> None:
-        await connecting.ensure_local(tx, actor=connections.ACTOR, now=parts.clock.now())
+        await connecting.ensure_local(
+            tx,
+            infra=parts.settings.platform.infra,
+            actor=connections.ACTOR,
+            now=parts.clock.now(),
+        )
 
     await parts.store.transact(work)
 

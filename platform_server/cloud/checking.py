@@ -45,6 +45,7 @@ class Checked:
     fits: int | None = None
     calls: Sequence[contract.ApiCall] = dataclasses.field(default=(), repr=False)
     capabilities: frozenset[contract.Capability] = frozenset()
+    hints: Sequence[str] = ()  # what a refusal told beside its sentence
 
     @property
     def is_well(self) -> bool:
@@ -68,6 +69,7 @@ class Means:
     clouds: using.StoredClouds
     clock: clock_kit.Clock
     issuer_url: str | None
+    installation: str = ""
 
 
 async def check(
@@ -82,6 +84,7 @@ async def check(
     warnings = [*await _look_from_outside(means, connection), *_age(means, connection)]
     validation: contract.Validation | None = None
     refused: str | None = None
+    hints: Sequence[str] = ()
     calls: Sequence[contract.ApiCall] = ()
     able: frozenset[contract.Capability] = frozenset()
     try:
@@ -91,7 +94,7 @@ async def check(
     except outcomes.Fault as fault:
         if fault.outcome not in _CLEAR:
             raise
-        refused = str(fault)
+        refused, hints = str(fault), fault.hints
     fits: int | None = None
     if validation is not None:
         validation, spare = _without_spare(validation, calls=calls)
@@ -108,6 +111,7 @@ async def check(
         fits=fits,
         calls=calls,
         capabilities=able,
+        hints=hints,
     )
 
 

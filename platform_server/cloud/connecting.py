@@ -139,11 +139,15 @@ class Connecting:
         checked: checking.Checked,
     ) -> Saved:
         found = checking.with_findings(connection, checked=checked)
+        known = {"installation": self._means.installation}
+        if checked.hints:
+            known["base_principal"] = checked.hints[0]
         setup = setup_text.text_of(
             found,
             credential=credential,
             calls=checked.calls,
             issuer_url=self._cloud.issuer_url,
+            known=known,
         )
         return Saved(connection=found, checked=checked, setup=setup)
 
@@ -188,6 +192,7 @@ class Connecting:
     ) -> None:
         connection = saved.connection
         await connections.lock(tx, connection_id=connection.name)
+        await connections.lock(tx, connection_id=connection.connection_id)
         present = await connections.find(tx, connection_id=connection.name)
         before = None if former is None else former.credential_at
         if (None if present is None else present.credential_at) != before:
@@ -279,18 +284,18 @@ class Connecting:
 
 
 async def ensure_local(
-    tx: store_contract.Tx, *, actor: str, now: datetime.datetime
+    tx: store_contract.Tx, *, actor: str, now: datetime.datetime, infra: str = "default"
 ) -> connections.Connection:
     """The connection to this very host, made where there is none: it needs no credential."""
     provider = providers.get(LOCAL)
     await connections.lock(tx, connection_id=LOCAL)
-    present = await connections.list_page(tx, limit=1, provider=provider.name)
+    present = await connections.list_page(tx, limit=1, provider=provider.name, infra=infra)
     if present:
         return present[0]
     made = connections.new(
         connection_id=random_ids.token_hex(8),
-        name=LOCAL,
-        infra="default",
+        name=LOCAL if infra == "default" else f"{LOCAL}-{infra}",
+        infra=infra,
         provider=provider.name,
         settings={},
         credential_kind=credentials.Kind.NONE.value,

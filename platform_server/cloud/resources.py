@@ -46,9 +46,9 @@ class DoesNotFit(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """One to make. `of` is the node or machine a snapshot is taken of; else region and size count.
+    """One to make. `of` is the node or machine a snapshot is taken of, or that a volume is for.
 
-    `caps` are those of the connection (`consent.caps_of`).
+    Without it connection and region count. `caps` are those of the connection (`consent.caps_of`).
     """
 
     kind: provider.ChildKind
@@ -78,7 +78,7 @@ async def create(tx: contract.Tx, *, wish: Wish, asked: requests.Asked) -> Made:
     if not _NAME.fullmatch(wish.name):
         raise DoesNotFit("A name has small letters, digits and -, 63 at most.")
     region, connection_id, of = wish.region, "", None
-    if wish.kind is provider.ChildKind.SNAPSHOT:
+    if wish.kind is provider.ChildKind.SNAPSHOT or wish.of is not None:
         machine = await _present_machine(tx, machine_id=wish.of or "")
         region, connection_id, of = machine.region, machine.connection_id, machine.machine_id
     elif wish.connection is not None:

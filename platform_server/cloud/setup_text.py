@@ -52,11 +52,13 @@ def text_of(
     credential: credentials.Credential,
     calls: Sequence[contract.ApiCall],
     issuer_url: str | None,
+    known: Mapping[str, str],
 ) -> str:
-    """The whole text; empty for a provider that needs nothing."""
+    """The whole text; empty for a provider that needs nothing. `known` are further facts."""
     row = providers.get(connection.provider)
+    facts = facts_of(connection, credential=credential, issuer_url=issuer_url)
     parts = [
-        _of_provider(row, facts_of(connection, credential=credential, issuer_url=issuer_url)),
+        _of_provider(row, {**facts, **known}),
         _rights(row, calls),
     ]
     return "\n\n".join(part for part in parts if part)

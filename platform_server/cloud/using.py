@@ -6,10 +6,15 @@ its own before it is sent. A refused credential pauses the connection once, with
 then on one use in five minutes tries whether it works again, and a newly saved credential ends the
 pause at once.
 
+Whoever uses a connection at the same time uses one driver, so that a session is opened once and
+what is asked by many at once can be one call.
+
 Known limit: entries of reading are folded in each engine by itself, so two engines write two.
 """
 
+import asyncio
 import contextlib
+import contextvars
 import dataclasses
 import datetime
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -94,6 +99,18 @@ class Use:
     changes: bool
 
 
+_PRESENT: Final[contextvars.ContextVar[Use]] = contextvars.ContextVar("use")
+"""On whose behalf a driver that several share is called, in each task by itself."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Shared:
+    """A driver that is open, or being opened, and how many use it."""
+
+    opening: asyncio.Task[contract.Driver]
+    users: int = 0
+
+
 class StoredClouds:
     """The drivers of the connections in the store. Used from one event loop."""
 
@@ -113,6 +130,7 @@ class StoredClouds:
         self._environment = environment
         self._hour: datetime.datetime | None = None
         self._recorded: set[tuple[str, str, str]] = set()
+        self._shared: dict[tuple[str, datetime.datetime], _Shared] = {}
 
     @contextlib.asynccontextmanager
     async def driver(
@@ -144,11 +162,15 @@ class StoredClouds:
         """
         use = Use(purpose="prove", actor=actor, operation_id=None, changes=False)
         await self._record_use(connection, use=use)
-        driver = await self._open(connection, use=use, secret=secret)
+        token = _PRESENT.set(use)
         try:
-            yield driver
+            driver = await self._open(connection, secret=secret)
+            try:
+                yield driver
+            finally:
+                await driver.close()
         finally:
-            await driver.close()
+            _PRESENT.reset(token)
 
     # Inside.
 
@@ -157,33 +179,52 @@ class StoredClouds:
         self, connection: connections.Connection, *, use: Use
     ) -> AsyncIterator[contract.Driver]:
         await self._record_use(connection, use=use)
+        token = _PRESENT.set(use)
+        try:
+            async with self._share(connection) as driver:
+                yield driver
+        except outcomes.Fault as fault:
+            if fault.outcome in _PAUSING:
+                await self._pause(connection, fault=fault)
+            raise
+        finally:
+            _PRESENT.reset(token)
+
+    @contextlib.asynccontextmanager
+    async def _share(self, connection: connections.Connection) -> AsyncIterator[contract.Driver]:
+        """The driver that is open for this credential, or a new one; the last user closes it."""
+        key = (connection.connection_id, connection.credential_at)
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = _Shared(asyncio.create_task(self._open_stored(connection)))
+            self._shared[key] = shared
+        shared.users += 1
+        try:
+            yield await asyncio.shield(shared.opening)
+        finally:
+            shared.users -= 1
+            if not shared.users:
+                del self._shared[key]
+                shared.opening.cancel()
+                (opened,) = await asyncio.gather(shared.opening, return_exceptions=True)
+                if not isinstance(opened, BaseException):
+                    await opened.close()
+
+    async def _open_stored(self, connection: connections.Connection) -> contract.Driver:
         raw = await self._store.read(
             lambda tx: connections.open_secret(
                 tx, keyring=self._keyring, connection_id=connection.connection_id
             )
         )
         secret = None if raw is None else secret_kit.Secret(raw.decode())
-        try:
-            driver = await self._open(connection, use=use, secret=secret)
-            try:
-                yield driver
-            finally:
-                await driver.close()
-        except outcomes.Fault as fault:
-            if fault.outcome in _PAUSING:
-                await self._pause(connection, fault=fault)
-            raise
+        return await self._open(connection, secret=secret)
 
     async def _open(
-        self,
-        connection: connections.Connection,
-        *,
-        use: Use,
-        secret: secret_kit.Secret | None,
+        self, connection: connections.Connection, *, secret: secret_kit.Secret | None
     ) -> contract.Driver:
         async def observe(call: contract.ApiCall, /) -> None:
             if call.changes:
-                await self._record_call(connection, use=use, call=call)
+                await self._record_call(connection, use=_PRESENT.get(), call=call)
 
         opening = Opening(connection=connection, secret=secret, observer=observe)
         return await self._opener(opening)
