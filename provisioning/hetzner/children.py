@@ -10,15 +10,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import hcloud
-from hcloud.firewalls.domain import Firewall
-from hcloud.images.domain import Image
-from hcloud.locations.domain import Location
-from hcloud.primary_ips.domain import PrimaryIP
-from hcloud.servers.domain import Server
-from hcloud.ssh_keys.domain import SSHKey
-from hcloud.volumes.domain import Volume
-
 from provisioning import contract, outcomes
 from provisioning.hetzner import api as api_kit
 from provisioning.hetzner import calls, labels, reading, shapes
@@ -37,7 +28,6 @@ class _Kind:
     getting: contract.ApiCall
     deleting: contract.ApiCall
     read: Callable[[Mapping[str, Any]], contract.Child]
-    delete: Callable[[hcloud.Client, int], object]
 
 
 KINDS: Final[Mapping[contract.ChildKind, _Kind]] = {
@@ -49,7 +39,6 @@ KINDS: Final[Mapping[contract.ChildKind, _Kind]] = {
         getting=calls.GET_VOLUME,
         deleting=calls.DELETE_VOLUME,
         read=reading.volume,
-        delete=lambda client, ref: client.volumes.delete(Volume(id=ref)),
     ),
     _KIND.SNAPSHOT: _Kind(
         path="/images",
@@ -59,7 +48,6 @@ KINDS: Final[Mapping[contract.ChildKind, _Kind]] = {
         getting=calls.GET_SNAPSHOT,
         deleting=calls.DELETE_SNAPSHOT,
         read=reading.snapshot,
-        delete=lambda client, ref: client.images.delete(Image(id=ref)),
     ),
     _KIND.ADDRESS: _Kind(
         path="/primary_ips",
@@ -69,7 +57,6 @@ KINDS: Final[Mapping[contract.ChildKind, _Kind]] = {
         getting=calls.GET_ADDRESS,
         deleting=calls.DELETE_ADDRESS,
         read=reading.address,
-        delete=lambda client, ref: client.primary_ips.delete(PrimaryIP(id=ref)),
     ),
     _KIND.SSH_KEY: _Kind(
         path="/ssh_keys",
@@ -79,7 +66,6 @@ KINDS: Final[Mapping[contract.ChildKind, _Kind]] = {
         getting=calls.GET_SSH_KEY,
         deleting=calls.DELETE_SSH_KEY,
         read=reading.ssh_key,
-        delete=lambda client, ref: client.ssh_keys.delete(SSHKey(id=ref)),
     ),
     _KIND.SECURITY_GROUP: _Kind(
         path="/firewalls",
@@ -89,7 +75,6 @@ KINDS: Final[Mapping[contract.ChildKind, _Kind]] = {
         getting=calls.GET_FIREWALL,
         deleting=calls.DELETE_FIREWALL,
         read=reading.firewall,
-        delete=lambda client, ref: client.firewalls.delete(Firewall(id=ref)),
     ),
 }
 
@@ -108,9 +93,8 @@ async def delete(api: api_kit.Api, child: contract.Child) -> None:
     kind = KINDS.get(child.kind)
     if kind is None or not child.ref.isdecimal():
         return
-    ref = int(child.ref)
     try:
-        await api.ask(kind.deleting, lambda client: kind.delete(client, ref))
+        await api.send(kind.deleting, f"{kind.path}/{child.ref}")
     except outcomes.Fault as fault:
         if fault.code == "not_found":
             return
@@ -132,53 +116,23 @@ async def create_volume(
     api: api_kit.Api, *, owner: contract.Owner, name: str, region: str, gigabytes: int
 ) -> contract.Child:
     """A volume in this location, attached to nothing."""
-
-    def make(client: hcloud.Client) -> contract.Child:
-        made = client.volumes.create(
-            size=gigabytes,
-            name=name,
-            labels=labels.mistyped(owner),
-            location=Location(name=region),
-        )
-        return contract.Child(
-            kind=_KIND.VOLUME,
-            ref=str(made.volume.id),
-            name=name,
-            region=region,
-            keep=True,
-            owner=owner,
-            size_gigabytes=gigabytes,
-        )
-
-    return await made(api, _KIND.VOLUME, calls.CREATE_VOLUME, make, owner=owner, name=name)
+    body = {"size": gigabytes, "name": name, "labels": labels.of(owner), "location": region}
+    return await made(api, _KIND.VOLUME, calls.CREATE_VOLUME, body, owner=owner)
 
 
 async def create_address(
     api: api_kit.Api, *, owner: contract.Owner, name: str, region: str
 ) -> contract.Child:
     """A stable IPv4 address in this location, which outlives every machine."""
-
-    def make(client: hcloud.Client) -> contract.Child:
-        body = {
-            "type": "ipv4",
-            "name": name,
-            "location": region,
-            "assignee_type": "server",  # required, and not sent by the library's own method
-            "auto_delete": False,
-            "labels": labels.of(owner),
-        }
-        made = client.request("POST", "/primary_ips", json=body)["primary_ip"]
-        return contract.Child(
-            kind=_KIND.ADDRESS,
-            ref=str(made["id"]),
-            name=name,
-            region=region,
-            keep=True,
-            owner=owner,
-            address=str(made["ip"]),
-        )
-
-    return await made(api, _KIND.ADDRESS, calls.CREATE_ADDRESS, make, owner=owner, name=name)
+    body = {
+        "type": "ipv4",
+        "name": name,
+        "location": region,
+        "assignee_type": "server",
+        "auto_delete": False,
+        "labels": labels.of(owner),
+    }
+    return await made(api, _KIND.ADDRESS, calls.CREATE_ADDRESS, body, owner=owner)
 
 
 async def create_snapshot(
@@ -189,15 +143,11 @@ async def create_snapshot(
     if earlier:
         return shapes.shaped(calls.LIST_SNAPSHOTS, lambda: reading.snapshot(earlier[0]))
 
-    def make(client: hcloud.Client) -> contract.Child:
-        made = client.servers.create_image(
-            Server(id=server), description=name, type="snapshot", labels=labels.of(owner)
-        )
-        return contract.Child(
-            kind=_KIND.SNAPSHOT, ref=str(made.image.id), name=name, keep=True, owner=owner
-        )
-
-    return await made(api, _KIND.SNAPSHOT, calls.CREATE_SNAPSHOT, make, owner=owner, name=name)
+    body = {"description": name, "type": "snapshot", "labels": labels.of(owner)}
+    told = await api.send(
+        calls.CREATE_SNAPSHOT, f"/servers/{server}/actions/create_image", body=body
+    )
+    return shapes.shaped(calls.CREATE_SNAPSHOT, lambda: reading.snapshot(told["image"]))
 
 
 async def attach(api: api_kit.Api, child: contract.Child, *, to: str) -> None:
@@ -207,20 +157,17 @@ async def attach(api: api_kit.Api, child: contract.Child, *, to: str) -> None:
         raise _gone(child)
     if now.attached_to == to:
         return
-    ref, server = int(child.ref), int(to)
     if child.kind is _KIND.VOLUME:
-        await api.ask(
+        await api.send(
             calls.ATTACH_VOLUME,
-            lambda client: client.volumes.attach(
-                Volume(id=ref), Server(id=server), automount=False
-            ),
+            f"/volumes/{child.ref}/actions/attach",
+            body={"server": int(to), "automount": False},
         )
     else:
-        await api.ask(
+        await api.send(
             calls.ASSIGN_ADDRESS,
-            lambda client: client.primary_ips.assign(
-                PrimaryIP(id=ref), assignee_id=server, assignee_type="server"
-            ),
+            f"/primary_ips/{child.ref}/actions/assign",
+            body={"assignee_id": int(to), "assignee_type": "server"},
         )
 
 
@@ -229,29 +176,25 @@ async def detach(api: api_kit.Api, child: contract.Child) -> None:
     now = await describe(api, child)
     if now is None or now.attached_to is None:
         return
-    ref = int(child.ref)
     if child.kind is _KIND.VOLUME:
-        await api.ask(calls.DETACH_VOLUME, lambda client: client.volumes.detach(Volume(id=ref)))
+        await api.send(calls.DETACH_VOLUME, f"/volumes/{child.ref}/actions/detach")
     else:
-        await api.ask(
-            calls.UNASSIGN_ADDRESS,
-            lambda client: client.primary_ips.unassign(PrimaryIP(id=ref)),
-        )
+        await api.send(calls.UNASSIGN_ADDRESS, f"/primary_ips/{child.ref}/actions/unassign")
 
 
 async def made(
     api: api_kit.Api,
     kind: contract.ChildKind,
     call: contract.ApiCall,
-    make: Callable[[hcloud.Client], contract.Child],
+    body: Mapping[str, Any],
     *,
     owner: contract.Owner,
-    name: str,
 ) -> contract.Child:
-    """What `make` makes; where the name is taken already, what has it, if that is ours."""
-    row = KINDS[kind]
+    """What this order makes; where its name is taken already, what has it, if that is ours."""
+    row, name = KINDS[kind], str(body["name"])
     try:
-        return await api.ask(call, make)
+        told = await api.send(call, row.path, body=body)
+        return shapes.shaped(call, lambda: row.read(told[row.one]))
     except outcomes.Fault as fault:
         if fault.code != "uniqueness_error":
             raise

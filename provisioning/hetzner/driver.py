@@ -72,10 +72,7 @@ class Driver:
         warnings = self._doubts()
         missing: tuple[str, ...] = ()
         try:
-            await self._api.ask(
-                calls.PROBE_WRITE,
-                lambda client: client.request("POST", "/placement_groups", json={}),
-            )
+            await self._api.send(calls.PROBE_WRITE, "/placement_groups", body={})
         except outcomes.Fault as fault:
             if fault.topic is outcomes.Topic.RIGHTS:
                 missing = ("read & write",)

@@ -3,8 +3,6 @@
 Selectors are a little language; only our own ids, which mean themselves in it, are ever put in.
 """
 
-from typing import Any
-
 from provisioning import contract, naming, outcomes
 
 LONGEST = 63
@@ -13,11 +11,6 @@ LONGEST = 63
 def of(owner: contract.Owner) -> dict[str, str]:
     """The labels of this owner."""
     return dict(naming.tags_of(owner))
-
-
-def mistyped(owner: contract.Owner) -> Any:
-    """The same, where the library's hint says text and its code sends what it is given."""
-    return of(owner)
 
 
 def selector(owner: contract.Owner) -> str:

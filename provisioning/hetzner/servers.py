@@ -6,9 +6,6 @@ A name that is taken is looked up at once and counts as ours by its labels alone
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import hcloud
-from hcloud.servers.domain import Server
-
 from provisioning import answers, contract, outcomes
 from provisioning.hetzner import api as api_kit
 from provisioning.hetzner import calls, children, errors, labels, polls, reading, shapes, way_in
@@ -34,17 +31,23 @@ class Servers:
             await self._api.get(calls.GET_ADDRESS, f"/primary_ips/{ref}")
             for ref in request.addresses
         ]
+        fixed = shapes.shaped(calls.GET_ADDRESS, lambda: _fixed(addresses))
+        body = _order(request, made=made, fixed=fixed)
         try:
-            return await self._api.ask(
+            told = await self._api.send(
                 calls.CREATE_SERVER,
-                lambda client: _create(client, request, made=made, addresses=addresses),
+                "/servers",
+                body=body,
                 table=errors.CREATE_TABLE,
                 hide=(request.first_boot,),
             )
         except outcomes.Fault as fault:
             if fault.code != "uniqueness_error":
                 raise
-        raise await self._taken(request)
+            raise await self._taken(request) from None
+        return shapes.shaped(
+            calls.CREATE_SERVER, lambda: _created(told, request, made=made, fixed=fixed)
+        )
 
     async def poll(self, created: contract.Created) -> contract.Progress:
         """How the actions of a create are doing; what is known of none any more is over."""
@@ -115,9 +118,7 @@ class Servers:
         if not ref.isdecimal():
             return
         try:
-            await self._api.ask(
-                calls.DELETE_SERVER, lambda client: client.servers.delete(Server(id=int(ref)))
-            )
+            await self._api.send(calls.DELETE_SERVER, f"/servers/{ref}")
         except outcomes.Fault as fault:
             if fault.code != "not_found":
                 raise
@@ -130,7 +131,7 @@ class Servers:
                 outcome=outcomes.Outcome.NOT_DONE_PERMANENT,
                 topic=outcomes.Topic.STATE,
             )
-        await self._api.ask(calls.REBOOT, lambda client: client.servers.reboot(Server(id=int(ref))))
+        await self._api.send(calls.REBOOT, f"/servers/{ref}/actions/reboot")
 
     async def listed(self, *, params: Mapping[str, Any]) -> list[contract.Instance]:
         """All machines of this list."""
@@ -166,14 +167,13 @@ class Servers:
         )
 
 
-def _create(
-    client: hcloud.Client,
-    request: contract.Request,
-    *,
-    made: Sequence[contract.Child],
-    addresses: Sequence[Mapping[str, Any]],
-) -> contract.Created:
-    fixed = {str(one["primary_ip"]["type"]): int(one["primary_ip"]["id"]) for one in addresses}
+def _fixed(addresses: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    return {str(one["primary_ip"]["type"]): int(one["primary_ip"]["id"]) for one in addresses}
+
+
+def _order(
+    request: contract.Request, *, made: Sequence[contract.Child], fixed: Mapping[str, int]
+) -> dict[str, Any]:
     body: dict[str, Any] = {
         "name": request.name,
         "server_type": request.size,
@@ -198,10 +198,18 @@ def _create(
         body |= {"volumes": [int(one) for one in request.volumes], "automount": False}
     if request.network is not None:
         body["networks"] = [int(request.network)]
-    # Not by the library's own method: its models refuse an answer that lacks one new field, and
-    # then a machine that was bought would have to be looked for.
-    answer = client.request("POST", "/servers", json=body)
-    server, actions = answer["server"], [answer["action"], *answer["next_actions"]]
+    return body
+
+
+def _created(
+    told: Mapping[str, Any],
+    request: contract.Request,
+    *,
+    made: Sequence[contract.Child],
+    fixed: Mapping[str, int],
+) -> contract.Created:
+    server = told["server"]
+    actions = [told["action"], *told["next_actions"]]
     return contract.Created(
         ref=str(server["id"]),
         progress=",".join(str(one["id"]) for one in actions),

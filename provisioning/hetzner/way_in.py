@@ -7,10 +7,7 @@ that from the networks named alone.
 import base64
 import binascii
 import hashlib
-from typing import Final
-
-import hcloud
-from hcloud.firewalls.domain import Firewall, FirewallRule
+from typing import Any, Final
 
 from provisioning import contract, naming, outcomes
 from provisioning.hetzner import api as api_kit
@@ -22,10 +19,8 @@ MOST_SOURCES: Final = 100  # of one firewall rule
 
 async def shut(api: api_kit.Api, child: contract.Child) -> None:
     """Takes port 22 out of a firewall that cannot be deleted yet."""
-    rules, ref = _rules(()), int(child.ref)
-    await api.ask(
-        calls.SET_RULES, lambda client: client.firewalls.set_rules(Firewall(id=ref), rules)
-    )
+    path = f"/firewalls/{child.ref}/actions/set_rules"
+    await api.send(calls.SET_RULES, path, body={"rules": _rules(())})
 
 
 async def ensure_ssh_key(
@@ -34,12 +29,10 @@ async def ensure_ssh_key(
     """The project's entry of this key: ours, made now, or whoever's it is already."""
     name = naming.child_name(owner, _KIND.SSH_KEY)
 
-    def make(client: hcloud.Client) -> contract.Child:
-        made = client.ssh_keys.create(name=name, public_key=public_key, labels=labels.of(owner))
-        return contract.Child(kind=_KIND.SSH_KEY, ref=str(made.id), name=name, owner=owner)
-
+    body = {"name": name, "public_key": public_key, "labels": labels.of(owner)}
     try:
-        return await api.ask(calls.CREATE_SSH_KEY, make)
+        told = await api.send(calls.CREATE_SSH_KEY, "/ssh_keys", body=body)
+        return shapes.shaped(calls.CREATE_SSH_KEY, lambda: reading.ssh_key(told["ssh_key"]))
     except outcomes.Fault as fault:
         if fault.code != "uniqueness_error":
             raise
@@ -64,17 +57,8 @@ async def ensure_firewall(
 ) -> contract.Child:
     """A firewall that lets everything in but port 22, and that from these networks alone."""
     name = naming.child_name(owner, _KIND.SECURITY_GROUP)
-    rules = _rules(sources)
-
-    def make(client: hcloud.Client) -> contract.Child:
-        made = client.firewalls.create(name=name, rules=rules, labels=labels.mistyped(owner))
-        return contract.Child(
-            kind=_KIND.SECURITY_GROUP, ref=str(made.firewall.id), name=name, owner=owner
-        )
-
-    return await children.made(
-        api, _KIND.SECURITY_GROUP, calls.CREATE_FIREWALL, make, owner=owner, name=name
-    )
+    body = {"name": name, "rules": _rules(sources), "labels": labels.of(owner)}
+    return await children.made(api, _KIND.SECURITY_GROUP, calls.CREATE_FIREWALL, body, owner=owner)
 
 
 def fingerprint(public_key: str) -> str:
@@ -94,16 +78,18 @@ def fingerprint(public_key: str) -> str:
     return ":".join(digest[place : place + 2] for place in range(0, len(digest), 2))
 
 
-def _rules(sources: tuple[str, ...]) -> list[FirewallRule]:
+def _rules(sources: tuple[str, ...]) -> list[dict[str, Any]]:
     everywhere = ["0.0.0.0/0", "::/0"]
-    rules = [
-        FirewallRule(direction="in", protocol="icmp", source_ips=everywhere),
-        FirewallRule(direction="in", protocol="udp", port="1-65535", source_ips=everywhere),
-        FirewallRule(direction="in", protocol="tcp", port="1-21", source_ips=everywhere),
-        FirewallRule(direction="in", protocol="tcp", port="23-65535", source_ips=everywhere),
+    opened: list[tuple[str, str | None, list[str]]] = [
+        ("icmp", None, everywhere),
+        ("udp", "1-65535", everywhere),
+        ("tcp", "1-21", everywhere),
+        ("tcp", "23-65535", everywhere),
     ]
     if sources:
-        rules.append(
-            FirewallRule(direction="in", protocol="tcp", port="22", source_ips=list(sources))
-        )
-    return rules
+        opened.append(("tcp", "22", list(sources)))
+    return [
+        {"direction": "in", "protocol": protocol, "source_ips": networks}
+        | ({} if port is None else {"port": port})
+        for protocol, port, networks in opened
+    ]
