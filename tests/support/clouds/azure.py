@@ -104,7 +104,6 @@ class Azure:
             born=self.now(),
         )
         one.body["properties"].setdefault("provisioningState", "Succeeded")
-        one.body["etag"] = f'W/"{uuid.UUID(int=next(self._count))}"'
         self.held[one.ref.lower()] = one
         self._enter(one)
         return one
@@ -236,7 +235,6 @@ class Azure:
         one = there or things.Resource(kind=kind, name=name, body={}, born=self.now())
         azure_lives.make(self, one, body)
         one.body.setdefault("tags", {})
-        one.body["etag"] = f'W/"{uuid.UUID(int=next(self._count))}"'
         one.fails = async_fail
         self.held[one.ref.lower()] = one
         self._enter(one)

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 from provisioning import credentials, providers
 from runtime_kit import clock as clock_kit
-from tests.support.clouds import azure, azure_entra, azure_things, bench, server
+from tests.support.clouds import azure, azure_entra, azure_recorded, azure_things, bench, server
 from tests.support.clouds import ledger as ledger_kit
 from tests.support.clouds import script as script_kit
 
@@ -47,17 +47,19 @@ class AzureBench(bench.Bench):
         super().__init__()
         self.clock = HastyClock(bench.START)
         self.cloud = azure.Azure(clock=self.clock)
+        self.referee = azure_recorded.Referee() if azure_recorded.is_here() else None
         self.secrets.append(azure_entra.SECRET)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self.served = self._stack.enter_context(server.Served(self.cloud))
+        self.served = self._stack.enter_context(server.Served(self.cloud, referee=self.referee))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         if self.served.broken:
             raise self.served.broken[0]
+        assert self.referee is None or not self.referee.faults, sorted(set(self.referee.faults))
 
     @property
     def ledger(self) -> ledger_kit.Ledger:

@@ -31,7 +31,9 @@ def make(cloud: "azure.Azure", one: things.Resource, body: Mapping[str, Any]) ->
     """Takes over what was asked for, and gives it what Azure gives."""
     one.body = {key: value for key, value in body.items() if key not in {"name", "id", "type"}}
     about = one.body["properties"]
-    about.setdefault("resourceGuid", str(uuid.uuid5(uuid.NAMESPACE_URL, one.ref)))
+    if one.kind.startswith("Microsoft.Network/"):
+        about.setdefault("resourceGuid", str(uuid.uuid5(uuid.NAMESPACE_URL, one.ref)))
+        one.body["etag"] = f'W/"{uuid.uuid4()}"'
     one.state = {things.VM: "Creating", things.NIC: "Succeeded"}.get(one.kind, "Updating")
     if one.kind == things.ADDRESS:
         about["ipAddress"] = f"203.0.113.{len(cloud.of(things.ADDRESS)) % 250 + 1}"
