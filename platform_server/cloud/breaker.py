@@ -84,14 +84,14 @@ async def failed(
     moment = clock.to_micros(now)
     row = await tx.fetch_one(
         "INSERT INTO cloud_breakers(template, failures, opened_at, reason, updated_at) "
-        "VALUES (?, 1, CASE WHEN ? <= 1 THEN ? ELSE NULL END, ?, ?) "
+        "VALUES (?, 1, ?, ?, ?) "
         "ON CONFLICT (template) DO UPDATE SET failures = cloud_breakers.failures + 1, "
         "opened_at = CASE WHEN cloud_breakers.opened_at IS NULL "
-        "AND cloud_breakers.failures + 1 >= ? THEN ? ELSE cloud_breakers.opened_at END, "
+        "AND cloud_breakers.failures + 1 >= ? THEN CAST(? AS BIGINT) "
+        "ELSE cloud_breakers.opened_at END, "
         "reason = excluded.reason, updated_at = excluded.updated_at RETURNING failures, opened_at",
         template,
-        most,
-        moment,
+        moment if most <= 1 else None,
         reason[:_REASON],
         moment,
         most,
