@@ -248,6 +248,7 @@ async def build(
         clock=clock,
         places=mesh.places,
         joined=_joined(connected.gateway),
+        ordered_changed=operated.changed,
     )
     return Enrolling(
         operator_routes=(
