@@ -1,0 +1,155 @@
+"""An idle fleet, and one provider among several that hangs: what that costs the others."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from platform_server.cloud import orphans, sweeper, using, view
+from platform_server.store import contract
+from provisioning import contract as provider
+from provisioning import naming
+from tests.support import cloud_desk, waits
+from tests.support.clouds import hetzner_bench, hetzner_project
+
+MACHINES = 40
+HOUR = 3600
+
+
+@pytest.fixture
+def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
+    """A fake Hetzner Cloud that is running."""
+    with hetzner_bench.HetznerBench() as bench:
+        yield bench
+
+
+async def _connected(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench, **more: Any
+) -> cloud_desk.Desk:
+    desk = cloud_desk.place(store, hetzner, address=hetzner.address, **more)
+    await desk.connecting.save(desk.wish(token=hetzner_bench.TOKEN))
+    return desk
+
+
+async def _active(
+    desk: cloud_desk.Desk, hetzner: hetzner_bench.HetznerBench, *, number: int
+) -> None:
+    node = f"web-{number}"
+    owner = provider.Owner(
+        installation=desk.installation,
+        infra="default",
+        operation=f"op-{number}",
+        node=node,
+        attempt=1,
+    )
+    ref = hetzner.plant(name=naming.name_of(owner), tags=naming.tags_of(owner))
+    connection = await desk.get()
+    await desk.store.transact(
+        lambda tx: tx.execute(
+            "INSERT INTO cloud_machines(machine_id, node_id, connection_id, provider, "
+            "operation_id, region, size, image, template, provider_ref, ordered_at, ordered_by, "
+            "present_at, active_at) VALUES (?, ?, ?, 'hetzner', ?, 'fsn1', 'cx23', 'debian-12', "
+            "'t', ?, 0, 'x', 1, 1)",
+            f"m-{number}",
+            node,
+            connection.connection_id,
+            owner.operation,
+            ref,
+        )
+    )
+
+
+async def test_b26_forty_idle_machines_use_less_than_a_tenth_of_the_hours_calls(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    for number in range(MACHINES):
+        await _active(desk, hetzner, number=number)
+    hetzner.settle()
+    viewer = view.Viewer(
+        store, clouds=desk.clouds, installation=desk.installation, clock=desk.clock
+    )
+    sweeping = desk.sweeper()
+    before = len(hetzner.ledger.seen)
+    for second in range(0, HOUR, int(view.TICK_SECONDS)):
+        await viewer.tick()
+        if second == HOUR // 2:
+            await sweeping.sweep_all()
+        await desk.reconciler().round()
+        desk.clock.advance(view.TICK_SECONDS)
+    calls = len(hetzner.ledger.seen) - before
+    assert 0 < calls <= hetzner_project.HOURLY_CALLS // 10
+    assert hetzner.ledger.count("GET /v1/servers/{id}") == 0  # one list, not one look a machine
+    rows = await store.read(
+        lambda tx: tx.fetch_all("SELECT power, missed FROM cloud_machines LIMIT 100")
+    )
+    assert {(row["power"], row["missed"]) for row in rows} == {("running", 0)}
+
+
+class _Hanging:
+    """A cloud whose drivers never answer a list."""
+
+    def __init__(self, clouds: using.Clouds, *, connection_id: str) -> None:
+        self._clouds = clouds
+        self._connection_id = connection_id
+        self.asked = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def driver(
+        self,
+        connection_id: str,
+        *,
+        purpose: str,
+        actor: str,
+        operation_id: str | None = None,
+        changes: bool,
+    ) -> AsyncIterator[provider.Driver]:
+        """The driver, unless it is the one that hangs."""
+        if connection_id == self._connection_id:
+            self.asked.set()
+            await asyncio.Event().wait()
+        async with self._clouds.driver(
+            connection_id,
+            purpose=purpose,
+            actor=actor,
+            operation_id=operation_id,
+            changes=changes,
+        ) as driver:
+            yield driver
+
+
+async def test_b62_a_provider_that_hangs_keeps_no_other_from_being_swept(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    await desk.connecting.save(desk.wish(token=hetzner_bench.TOKEN, name="hangs"))
+    owner = provider.Owner(
+        installation=desk.installation, infra="default", operation="op", node="web-1", attempt=1
+    )
+    ref = hetzner.plant(name="lost", tags=naming.tags_of(owner))
+    hanging = _Hanging(desk.clouds, connection_id=(await desk.get("hangs")).connection_id)
+    sweeping = sweeper.Sweeper(
+        store,
+        clouds=hanging,
+        installation=desk.installation,
+        environment=cloud_desk.ENVIRONMENT,
+        rules=sweeper.Rules(),
+        clock=desk.clock,
+    )
+    task = asyncio.ensure_future(sweeping.sweep_all())
+
+    async def listed() -> list[str]:
+        found = await store.read(lambda tx: orphans.list_page(tx, limit=10))
+        return [one.provider_ref for one in found]
+
+    await hanging.asked.wait()
+    async for _ in waits.looks():
+        if await listed():
+            break
+    assert await listed() == [ref]
+    assert not task.done()
+    desk.clock.advance(sweeper.ONE_SECONDS)
+    swept = await task
+    assert [one.connection for one in swept] == ["main"]
