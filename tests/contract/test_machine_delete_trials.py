@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from platform_server.cloud import machines, means, requests
+from platform_server.cloud import machines, means, requests, upkeep
 from platform_server.nodes import registry
 from platform_server.store import contract
 from provisioning import outcomes
@@ -181,3 +181,29 @@ async def test_nothing_is_deleted_twice_and_nothing_that_is_not_there(
         await engine.delete()
     with pytest.raises(machines.NoSuchMachine):
         await engine.delete("web-9")
+
+
+async def test_a_failed_machine_is_kept_unless_the_setting_says_for_how_long(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(
+        store,
+        folder=tmp_path,
+        limits=means.Limits(enrollment=datetime.timedelta(seconds=60), attempts=1),
+    )
+    made = await engine.order()
+    await engine.until(made, "failed", rounds=30)
+    keeping = upkeep.Upkeep(
+        store,
+        destroy_after=datetime.timedelta(hours=1),
+        environment="test",
+        clock=engine.platform.clock,
+    )
+    assert await keeping.tick() == 0
+    engine.platform.clock.advance(3601)
+    assert await keeping.tick() == 1
+    assert await keeping.tick() == 0
+    await engine.carry_on(rounds=6)
+    assert not engine.cloud.standing()
+    assert not (await engine.machine(made)).counts
+    await machine_orders.require_standard(engine, mutating=2)
