@@ -45,8 +45,12 @@ _WITHOUT_ACCOUNT: Final = frozenset({"image", "snapshot"})
 
 
 def rights(features: Collection[contract.Feature]) -> frozenset[str]:
-    """Every right that these features need, tagging among them."""
-    needed = {row.right for row in calls.ALL if row.feature in features and row.right}
+    """Every right that these features need, tagging among them; rehearsals need none more."""
+    needed = {
+        row.right
+        for row in calls.ALL
+        if row.feature in features and row.right and not row.name.endswith(calls.DRY_RUN)
+    }
     if contract.Feature.MACHINES in features:
         needed.add(calls.TAGGING)
     return frozenset(needed)

@@ -5,13 +5,10 @@ stands in docs/providers/aws.md.
 """
 
 import dataclasses
-import datetime
 import urllib.parse
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from provisioning import contract, naming, outcomes
 from tests.support.clouds import aws_bench
@@ -306,20 +303,6 @@ async def test_what_can_nest_machines_is_what_is_bare_metal(driver: contract.Dri
 # --- who may reach it ---------------------------------------------------------------------------
 
 
-def with_ssh(request: contract.Request, public_key: str) -> contract.Request:
-    until = datetime.datetime(2026, 12, 1, 14, tzinfo=datetime.UTC)
-    ssh = contract.Ssh(public_key=public_key, sources=("192.0.2.0/28",), until=until)
-    return dataclasses.replace(request, ssh=ssh)
-
-
-PUBLIC_KEY = (
-    ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-    .public_key()
-    .public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    .decode()
-)
-
-
 async def test_the_shared_group_is_put_back_to_no_inbound_before_each_use(
     bench: aws_bench.AwsBench, driver: contract.Driver
 ) -> None:
@@ -347,7 +330,7 @@ async def test_the_shared_group_is_put_back_to_no_inbound_before_each_use(
 async def test_ssh_opens_from_the_named_addresses_alone_in_a_group_of_the_machines_own(
     bench: aws_bench.AwsBench, driver: contract.Driver
 ) -> None:
-    request = with_ssh(await settled(driver, bench.request()), PUBLIC_KEY)
+    request = aws_bench.with_ssh(await settled(driver, bench.request()))
     created = await driver.create(request)
     [group] = [one for one in created.children if one.kind is contract.ChildKind.SECURITY_GROUP]
     [found] = bench.admin().describe_security_groups(GroupIds=[group.ref])["SecurityGroups"]
@@ -362,7 +345,7 @@ async def test_ssh_opens_from_the_named_addresses_alone_in_a_group_of_the_machin
 async def test_a_way_in_is_shut_at_once_and_gone_with_the_machine(
     bench: aws_bench.AwsBench, driver: contract.Driver
 ) -> None:
-    request = with_ssh(await settled(driver, bench.request()), PUBLIC_KEY)
+    request = aws_bench.with_ssh(await settled(driver, bench.request()))
     created = await driver.create(request)
     ways = (contract.ChildKind.SECURITY_GROUP, contract.ChildKind.SSH_KEY)
     own = [one for one in created.children if one.kind in ways]
@@ -381,7 +364,7 @@ async def test_a_way_in_is_shut_at_once_and_gone_with_the_machine(
 async def test_an_order_that_came_to_nothing_leaves_no_group_and_no_key(
     bench: aws_bench.AwsBench, driver: contract.Driver
 ) -> None:
-    request = with_ssh(await settled(driver, bench.request()), PUBLIC_KEY)
+    request = aws_bench.with_ssh(await settled(driver, bench.request()))
     bench.script.arm(Armed(verb=Verb.FAIL_CODE, code="InsufficientInstanceCapacity"), on=RUN)
     await failing(driver.create(request))
     assert bench.ledger.living_things() == []
@@ -392,7 +375,7 @@ async def test_an_order_that_came_to_nothing_leaves_no_group_and_no_key(
 async def test_what_was_made_before_the_order_was_sent_is_found_as_half_made(
     bench: aws_bench.AwsBench, driver: contract.Driver
 ) -> None:
-    request = with_ssh(await settled(driver, bench.request()), PUBLIC_KEY)
+    request = aws_bench.with_ssh(await settled(driver, bench.request()))
     bench.script.arm(Armed(verb=Verb.BEFORE_5XX, status=500), on=RUN)
     assert (await failing(driver.create(request))).outcome is Outcome.UNKNOWN
     seen = await driver.find(request.owner, name=request.name, region=request.region)
@@ -409,7 +392,7 @@ async def test_what_was_made_before_the_order_was_sent_is_found_as_half_made(
 async def test_an_order_cut_off_after_its_group_was_made_goes_on_with_it(
     bench: aws_bench.AwsBench, driver: contract.Driver
 ) -> None:
-    request = with_ssh(await settled(driver, bench.request()), PUBLIC_KEY)
+    request = aws_bench.with_ssh(await settled(driver, bench.request()))
     bench.script.arm(Armed(verb=Verb.BEFORE_5XX, status=500), on=RUN)
     await failing(driver.create(request))
     created = await driver.create(request)
@@ -422,7 +405,7 @@ async def test_an_order_cut_off_after_its_group_was_made_goes_on_with_it(
 async def test_a_group_of_somebody_elses_with_our_name_is_not_touched(
     bench: aws_bench.AwsBench, driver: contract.Driver
 ) -> None:
-    request = with_ssh(await settled(driver, bench.request()), PUBLIC_KEY)
+    request = aws_bench.with_ssh(await settled(driver, bench.request()))
     name = naming.child_name(request.owner, contract.ChildKind.SECURITY_GROUP)
     bench.admin().create_security_group(GroupName=name, Description="theirs", VpcId=request.network)
     fault = await failing(driver.create(request))

@@ -1,10 +1,13 @@
 """EC2 in the contract suite: see `aws` for what stands behind it."""
 
 import dataclasses
+import datetime
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Self, cast
 
 import boto3
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from provisioning import contract, credentials, providers
 from runtime_kit import secret as secret_kit
@@ -14,6 +17,21 @@ from tests.support.clouds import script as script_kit
 
 ACCESS_KEY: Final = "AKIAENLISTCONTRACT00"
 SECRET_KEY: Final = "x7WJ0example0secret0of0a0made0up0account"
+
+
+PUBLIC_KEY: Final = (
+    ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    .public_key()
+    .public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    .decode()
+)
+
+
+def with_ssh(request: contract.Request) -> contract.Request:
+    """The order with a person's key, let in from one network until two in the afternoon."""
+    until = datetime.datetime(2026, 12, 1, 14, tzinfo=datetime.UTC)
+    ssh = contract.Ssh(public_key=PUBLIC_KEY, sources=("192.0.2.0/28",), until=until)
+    return dataclasses.replace(request, ssh=ssh)
 
 
 class AwsBench(bench.Bench):
@@ -127,10 +145,6 @@ class AwsBench(bench.Bench):
     def settle(self) -> None:
         """A minute: moto's machines run, and end, at once, and only lags take time."""
         self.clock.advance(60)
-
-    def exact(self, request: contract.Request, **changed: Any) -> contract.Request:
-        """The request with some of it changed."""
-        return dataclasses.replace(request, **changed)
 
 
 BENCH = AwsBench
