@@ -28,6 +28,7 @@ from platform_server.cloud import (
     resource_kinds,
     sweeper,
     tickets,
+    upkeep,
     using,
     view,
 )
@@ -159,6 +160,13 @@ def _tasks(parts: Given, *, stands_on: means.Means) -> Mapping[str, supervise.Wo
         "cloud-view": stands_on.viewer.run,
         "cloud-sweeper": sweeping.run,
     }
+    if group.auto_destroy_failed_after is not None:
+        tasks["cloud-upkeep"] = upkeep.Upkeep(
+            parts.store,
+            destroy_after=datetime.timedelta(seconds=group.auto_destroy_failed_after),
+            environment=stands_on.environment,
+            clock=parts.clock,
+        ).run
     if parts.settings.cloud.issuer_url is not None:
         tasks["cloud-issuer"] = functools.partial(_keep_issuer, parts)
     return tasks
