@@ -29,6 +29,8 @@ _SINCE: Final = frozenset(
         # sent by us and answered as sent
         "tags",
         "properties.networkSecurityGroup.id",
+        "properties.securityRules[].properties.description",
+        "properties.securityRules[].properties.sourceAddressPrefixes[]",
         "properties.storageProfile.osDisk.managedDisk.id",
         "properties.addressSpace.addressPrefixes[]",
         "properties.subnets[].name",
