@@ -35,6 +35,7 @@ STATUS: Final = {
     "PreconditionFailed": 412,
     "ResourceNotFound": 404,
     "NotFound": 404,
+    "ResourceGroupNotFound": 404,
     "PlatformImageNotFound": 404,
     "AuthorizationFailed": 403,
     "LinkedAuthorizationFailed": 403,

@@ -62,6 +62,10 @@ class Subscription:
                 words = f"No authorization to perform action '{_RIGHTS[name]}' over the scope."
                 raise refused("AuthorizationFailed", words)
             return server.Reply(document=self._document(name, found, asked))
+        group = re.fullmatch(r"/subscriptions/[\w-]+/resourceGroups/([^/]+)(/.*)?", asked.path)
+        if group is not None:
+            words = f"Resource group '{group[1]}' could not be found."
+            raise refused("ResourceGroupNotFound", words)
         raise refused("NotFound", "There is no such route.")
 
     def _document(self, name: str, found: re.Match[str], asked: server.Asked) -> dict[str, Any]:
