@@ -13,7 +13,15 @@ import sys
 
 import pytest
 
-from platform_server.cloud import create, delete, reboot, removal
+from platform_server.cloud import (
+    coming_up,
+    delete,
+    doubting,
+    giving_up,
+    ordering,
+    reboot,
+    removal,
+)
 from platform_server.operations import reconciler
 from runtime_kit import crash_points
 from tests.support import (
@@ -27,9 +35,9 @@ from tests.support.clouds import pocket
 pytestmark = pytest.mark.timeout(240)
 RESTARTS = 5
 
-CREATED = (create.WRITTEN, create.SENT, pocket.MADE, create.ANSWERED, create.PRESENT)
+CREATED = (ordering.WRITTEN, ordering.SENT, pocket.MADE, ordering.ANSWERED, ordering.PRESENT)
 REACHED_BY = {
-    **dict.fromkeys((*CREATED, create.ADMITTED, create.ACTIVE), "create"),
+    **dict.fromkeys((*CREATED, coming_up.ADMITTED, coming_up.ACTIVE), "create"),
     **dict.fromkeys(
         (
             delete.DELETING,
@@ -42,9 +50,9 @@ REACHED_BY = {
         ),
         "delete",
     ),
-    create.CANCELLING: "cancel",
-    create.FAILED: "fails",
-    create.LOST: "lost",
+    giving_up.CANCELLING: "cancel",
+    giving_up.FAILED: "fails",
+    doubting.LOST: "lost",
     reboot.REBOOTING: "reboot",
 }
 BETWEEN = (reconciler.CLAIMED, reconciler.ADVANCED, reconciler.RELEASED)
@@ -74,7 +82,7 @@ async def test_an_engine_killed_between_any_two_steps_is_followed_to_the_end(
     await _walk(store_url, tmp_path, point=point, story=story)
 
 
-@pytest.mark.parametrize("point", [create.SENT, create.PRESENT])
+@pytest.mark.parametrize("point", [ordering.SENT, ordering.PRESENT])
 async def test_an_engine_killed_around_a_lost_answer_adopts_what_was_made(
     point: str, store_url: str, tmp_path: pathlib.Path
 ) -> None:
@@ -95,7 +103,7 @@ async def _walk(url: str, folder: pathlib.Path, *, point: str, story: str) -> No
         url,
         folder,
         machines=MACHINES_LEFT[story],
-        or_none=point == create.SENT,
+        or_none=point == ordering.SENT,
         unseen_seconds=3600.0 if story == "lost" else RESTARTS * 60.0,
     )
 
