@@ -1,7 +1,8 @@
 """Every setting of the Platform, frozen, with its default and its paragraph.
 
 Nothing but values: where they come from is `layers`' part. A new setting is a field here with its
-paragraph; docs/settings.md is compared with these by a test.
+paragraph; docs/settings.md is compared with these by a test. Long because every section of the
+settings file stands here, each short, so that a name is looked for in one place.
 """
 
 import datetime
