@@ -59,7 +59,8 @@ class Identity:
     @property
     def has_external_id(self) -> bool:
         """Whether a role is taken on with an ExternalId."""
-        return bool(getattr(self._credential, "external_id", ""))
+        given = self._credential
+        return bool(getattr(given, "role_arn", "") and getattr(given, "external_id", ""))
 
     @property
     def can_renew(self) -> bool:
