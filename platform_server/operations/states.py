@@ -27,16 +27,15 @@ class State(enum.StrEnum):
     BOOTSTRAPPING = "bootstrapping"  # first boot reports what it does
     ENROLLING = "enrolling"  # first boot has come to joining
     VERIFYING = "verifying"  # the node is enrolled; it and the provider's view are to agree
-    UNRESOLVED = (
-        "unresolved"  # the provider's answer was lost, looking up settled nothing: a person
-    )
+    UNRESOLVED = "unresolved"  # looking up settled nothing: a person says what is so
+
     CANCELLING = "cancelling"  # what was made is taken away
     DELETING = "deleting"  # node and machine are taken away
     ACTIVE = "active"  # the machine is a ready node
     DELETED = "deleted"  # the provider says that machine and children are gone
     DONE = "done"  # carried out
-    FAILED = "failed"  # not carried out; `reason` says why, and nothing of it is left to do
-    CANCELLED = "cancelled"  # never begun, since what it waited for did not end well
+    FAILED = "failed"  # not carried out; `reason` says why
+    CANCELLED = "cancelled"  # never begun, or taken back until nothing was left
 
 
 class Event(enum.StrEnum):
@@ -63,7 +62,7 @@ class Event(enum.StrEnum):
     DELETE = "delete"  # the taking away begins
     GONE = "gone"  # the provider says that nothing is left
     FORGET = "forget"  # a person says that it is gone; nobody asked the provider
-    CANCEL = "cancel"  # it is not wanted any more, and was not begun
+    CANCEL = "cancel"  # it is not wanted any more
 
 
 _UP: Final = (State.BOOTING, State.BOOTSTRAPPING, State.ENROLLING, State.VERIFYING)
