@@ -239,7 +239,8 @@ async def _judge_attempt(
     if attempt.state in attempts.SETTLED:
         return _R.OPERATION_ENDED
     is_known = attempt.state is attempts.State.PRESENT and operation in _ADMITTING
-    if not is_known or machine.seen_at is None or now - machine.seen_at > FRESH:
+    is_fresh = machine.seen_at is not None and now - machine.seen_at <= FRESH
+    if not (is_known and is_fresh) or machine.seen.get("owner") is None:  # tags may come late
         await holding.wake(tx, operation_id=attempt.operation_id, now=now)
         return NotYet()
     if not agrees(machine, attempt=attempt) or _differs(machine, instance=instance):

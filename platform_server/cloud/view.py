@@ -6,6 +6,7 @@ them all. An idle fleet is listed once in `refresh_seconds`. What a list does no
 by its id before it is called missing.
 """
 
+import asyncio
 import datetime
 import functools
 import logging
@@ -47,7 +48,7 @@ class Viewer:
         self._installation = installation
         self._clock = clock
         self._refresh = datetime.timedelta(seconds=refresh_seconds)
-        self._asked: dict[str, datetime.datetime] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
 
     async def refresh_machine(
         self, machine: machines.Machine, *, actor: str, operation_id: str | None = None
@@ -73,7 +74,21 @@ class Viewer:
     async def refresh_pending(
         self, machine: machines.Machine, *, actor: str, operation_id: str
     ) -> None:
-        """As `refresh_machine`, and where others are on their way as well, by one list for all."""
+        """As `refresh_machine`, and where others are on their way as well, by one list for all.
+
+        Of those that ask at one moment the first asks the provider, and the others see its answer.
+        """
+        turn = self._turns.setdefault(machine.connection_id, asyncio.Lock())
+        async with turn:
+            present = await self._store.read(
+                lambda tx: machines.get(tx, machine_id=machine.machine_id)
+            )
+            if present.looked_at == machine.looked_at:
+                await self._refresh_pending(present, actor=actor, operation_id=operation_id)
+
+    async def _refresh_pending(
+        self, machine: machines.Machine, *, actor: str, operation_id: str
+    ) -> None:
         pending = await self._store.read(
             lambda tx: _list_pending(tx, connection_id=machine.connection_id)
         )

@@ -6,12 +6,14 @@ below, whose trouble is armed here; what each real provider answers is its own s
 
 import asyncio
 import datetime
+import functools
 import pathlib
 
 import pytest
 
-from platform_server.cloud import breaker, consent, means, requests, reserve
+from platform_server.cloud import breaker, consent, means, requests, reserve, view
 from platform_server.store import contract
+from provisioning import contract as provider
 from provisioning import outcomes
 from tests.support import domain, machine_orders
 from tests.support.clouds import pocket
@@ -400,6 +402,71 @@ async def test_an_order_that_the_provider_would_refuse_ends_before_anything_is_s
     assert not await engine.tried(made)
 
 
+async def test_the_first_net_holds_alone_the_same_token_makes_one_machine(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(
+        store, folder=tmp_path, rules=pocket.Rules(replays=True, names_are_unique=False)
+    )
+    engine.cloud.is_blind = True
+    engine.cloud.arm(pocket.CREATE, pocket.lost(), pocket.lost(), done=True)
+    made = await engine.order()
+    await engine.to_active(made)
+    assert len(engine.cloud.ever()) == 1
+    assert len(await engine.tried(made)) == 1
+    await machine_orders.require_standard(engine, mutating=3)
+
+
+async def test_the_second_net_holds_alone_looking_up_finds_what_was_made(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(
+        store, folder=tmp_path, rules=pocket.Rules(names_are_unique=False)
+    )
+    engine.cloud.arm(pocket.CREATE, pocket.lost(), done=True)
+    made = await engine.order()
+    await engine.to_active(made)
+    assert len(engine.cloud.ever()) == 1
+    await machine_orders.require_standard(engine, mutating=1)
+
+
+async def test_b26_an_idle_fleet_of_forty_is_looked_at_by_one_list(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(store, folder=tmp_path)
+    for number in range(40):
+        made = await engine.order(f"web-{number}")
+        owner = provider.Owner(
+            installation=engine.means.installation,
+            infra="default",
+            operation=made.operation.operation_id,
+            node=f"web-{number}",
+            attempt=1,
+        )
+        ref = engine.cloud.plant(owner, name=f"web-{number}")
+        await store.transact(functools.partial(_as_active, made=made, ref=ref))
+    before = len(engine.cloud.calls())
+    for _ in range(240):  # an hour of ticks
+        engine.platform.clock.advance(view.TICK_SECONDS)
+        await engine.viewer.tick()
+    made_calls = engine.cloud.calls()[before:]
+    assert set(made_calls) == {pocket.LIST}
+    assert len(made_calls) <= 13
+
+
+async def test_b94_twenty_slow_machines_cost_at_most_four_hundred_calls(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(
+        store, folder=tmp_path, rules=pocket.Rules(boots_after=600.0, progresses=True)
+    )
+    for number in range(20):
+        await engine.order(f"web-{number}")
+    await engine.carry_on(rounds=120, seconds=5.0)
+    assert len(engine.cloud.ever()) == 20
+    assert len(engine.cloud.calls()) <= 400
+
+
 async def test_two_engines_carry_one_order_on_and_one_machine_is_made(
     store: contract.Store, tmp_path: pathlib.Path
 ) -> None:
@@ -413,6 +480,18 @@ async def test_two_engines_carry_one_order_on_and_one_machine_is_made(
     await engine.to_active(made)
     assert engine.cloud.calls(pocket.CREATE) == [pocket.CREATE]
     await machine_orders.require_standard(engine, mutating=1)
+
+
+async def _as_active(tx: contract.Tx, *, made: requests.Made, ref: str) -> None:
+    await tx.execute(
+        "UPDATE cloud_machines SET provider_ref = ?, active_at = 1 WHERE machine_id = ?",
+        ref,
+        made.machine.machine_id,
+    )
+    await tx.execute(
+        "UPDATE operations SET state = 'active', ended_at = 1 WHERE operation_id = ?",
+        made.operation.operation_id,
+    )
 
 
 async def _resolve(

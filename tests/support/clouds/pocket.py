@@ -122,6 +122,7 @@ class Pocket:
         self.trouble: dict[str, list[Trouble]] = {}
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
         self.is_away = False
+        self.is_blind = False  # look-ups show nothing, and say so
         self._path = path
         self._state: dict[str, Any] = {"machines": {}, "children": {}, "calls": [], "next": 1}
         if path is not None and path.exists():
@@ -196,7 +197,10 @@ class Pocket:
             raise trouble.fault
 
     def create(self, request: contract.Request) -> contract.Created:
-        """Makes the machine."""
+        """Makes the machine, or gives the one of the same token where the provider replays."""
+        again = [one for one in self.standing() if one["token"] == request.client_token]
+        if again and self.rules.replays:
+            return contract.Created(ref=again[0]["ref"], children=self.children_of(again[0]["ref"]))
         taken = [one for one in self.standing() if one["name"] == request.name]
         if taken and self.rules.names_are_unique:
             owner = taken[0]["owner"]
@@ -219,6 +223,7 @@ class Pocket:
             size=request.size,
             image=request.image,
             user_data=request.first_boot,
+            token=request.client_token,
         )
         for kind in ("disk", "address"):
             child = f"{ref}-{kind}"
@@ -308,6 +313,7 @@ class Pocket:
         size: str,
         image: str,
         user_data: str,
+        token: str = "",
     ) -> str:
         ref = f"m-{self._state['next']}"
         self._state["next"] += 1
@@ -319,6 +325,7 @@ class Pocket:
             "size": size,
             "image": image,
             "user_data": user_data,
+            "token": token,
             "born": self._now(),
             "died": None,
             "failure": None,
@@ -383,12 +390,13 @@ class Driver:
     async def find(self, owner: contract.Owner, *, name: str, region: str) -> contract.Sightings:  # noqa: ARG002
         async with self._met(FIND):
             return contract.Sightings(
+                is_complete=not self._pocket.is_blind,
                 instances=tuple(
                     one
-                    for one in self._pocket.instances()
+                    for one in ([] if self._pocket.is_blind else self._pocket.instances())
                     if one.name == name
                     or (one.owner is not None and one.owner.operation == owner.operation)
-                )
+                ),
             )
 
     async def describe(self, ref: str, *, region: str) -> contract.Instance | None:  # noqa: ARG002
