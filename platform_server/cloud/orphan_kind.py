@@ -10,7 +10,7 @@ import datetime
 import secrets
 from typing import Final
 
-from platform_server.cloud import known, orphans, pausing, requests, resource_kinds
+from platform_server.cloud import known, orphans, pausing, requests, resource_steps
 from platform_server.operations import holding, kinds, records, states
 from platform_server.store import contract as store_contract
 from provisioning import contract, outcomes
@@ -85,7 +85,7 @@ class DeleteOrphan:
 
     name = DELETE
 
-    def __init__(self, means: resource_kinds.Means) -> None:
+    def __init__(self, means: resource_steps.Means) -> None:
         self._means = means
 
     async def look(
@@ -113,9 +113,9 @@ class DeleteOrphan:
             ) as driver:
                 is_gone = await self._delete(held, driver=driver)
         except outcomes.Fault as fault:
-            raise resource_kinds.verdict_of(fault) from fault
+            raise resource_steps.verdict_of(fault) from fault
         if not is_gone:
-            raise resource_kinds.under_way("deleted")
+            raise resource_steps.under_way("deleted")
         await self._move(held, event=states.Event.SUCCEED)
 
     async def fail(self, held: holding.Held, failure: holding.Failure) -> None:

@@ -27,7 +27,7 @@ from platform_server.cloud import (
     orphan_kind,
     orphans,
     requests,
-    resource_kinds,
+    resource_steps,
     using,
 )
 from platform_server.nodes import leading
@@ -265,7 +265,7 @@ async def _reprice(
                 continue
             if resource.price is None or price.hourly_micros != resource.price.hourly_micros:
                 await beside.set_price(tx, child_id=resource.child_id, price=price)
-                await resource_kinds.charge(tx, resource=resource, price=price, now=now)
+                await resource_steps.charge(tx, resource=resource, price=price, now=now)
 
 
 def _orphan_of(

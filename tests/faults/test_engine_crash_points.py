@@ -71,6 +71,7 @@ _ELSEWHERE = (
     "bundles.",  # test_bundle_crash_points
     "operation.",  # test_operation_crash_points
     "cloud.",  # test_machine_crash_points
+    "resource.",  # test_cloud_resource_crash_points
 )
 
 _LIST_POINTS = textwrap.dedent(

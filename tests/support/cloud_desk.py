@@ -26,6 +26,7 @@ from platform_server.cloud import (
     policy,
     requests,
     resource_kinds,
+    resource_steps,
     sweeper,
     using,
     wishes,
@@ -95,9 +96,9 @@ class Desk:
         return requests.Asked(by=ACTOR, now=self.clock.now(), environment=ENVIRONMENT)
 
     @property
-    def means(self) -> resource_kinds.Means:
+    def means(self) -> resource_steps.Means:
         """For kinds of operations."""
-        return resource_kinds.Means(
+        return resource_steps.Means(
             store=self.store,
             clouds=self.clouds,
             installation=self.installation,
@@ -189,33 +190,32 @@ def place(
     policy_file: pathlib.Path | None = None,
     opener: using.Opener | None = None,
     keyring: envelope.Keyring | None = None,
+    clock: clock_kit.ManualClock | None = None,
     **cloud: Any,
 ) -> Desk:
     """A desk at the bench's fake; `cloud` are settings."""
-    keyring = keyring or domain.new_keyring()
+    keyring, clock = keyring or domain.new_keyring(), clock or bench.clock
     settings = groups.CloudGroup.model_validate({"allow_endpoints": True, **cloud})
     clouds = using.StoredClouds(
         store,
         keyring=keyring,
         opener=opener
-        or opening.ProviderOpener(store, keyring=keyring, clock=bench.clock, cloud=settings),
-        clock=bench.clock,
+        or opening.ProviderOpener(store, keyring=keyring, clock=clock, cloud=settings),
+        clock=clock,
         environment=ENVIRONMENT,
     )
-    means = checking.Means(
-        store=store, clouds=clouds, clock=bench.clock, issuer_url=settings.issuer_url
-    )
+    means = checking.Means(store=store, clouds=clouds, clock=clock, issuer_url=settings.issuer_url)
     return Desk(
         store=store,
         keyring=keyring,
-        clock=bench.clock,
+        clock=clock,
         settings=settings,
         clouds=clouds,
         connecting=connecting.Connecting(
             means, keyring=keyring, cloud=settings, environment=ENVIRONMENT
         ),
         catalogue=catalogue.Catalogue(
-            store, clouds=clouds, policies=policy.Source(policy_file), clock=bench.clock
+            store, clouds=clouds, policies=policy.Source(policy_file), clock=clock
         ),
         address=address,
     )
