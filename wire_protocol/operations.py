@@ -28,7 +28,8 @@ class Step(admin.Answer):
 class Operation(admin.Answer):
     """One operation. `target` is the release it is about, where it is about one.
 
-    `retryable`: it failed in a way that may pass, so asking for the same again may work.
+    `retryable`: it failed in a way that may pass, so asking for the same again may work. `waiting`
+    is what is in the way of an open one, since `waiting_since`.
     """
 
     operation_id: str
@@ -48,6 +49,8 @@ class Operation(admin.Answer):
     reason: str | None
     error_class: Annotated[ErrorClass | None, pydantic.Field(alias="class")]
     retryable: bool
+    waiting: str | None = None
+    waiting_since: admin.Moment | None = None
 
 
 class OperationList(admin.Answer):

@@ -281,6 +281,8 @@ def shown(operation: records.Operation) -> models.Operation:
             "reason": operation.reason,
             "class": None if kind is None else kind.value,
             "retryable": not operation.is_open and kind is problems.Kind.TRANSIENT,
+            "waiting": operation.waiting,
+            "waiting_since": operation.waiting_since,
         }
     )
 
