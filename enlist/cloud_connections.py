@@ -62,6 +62,16 @@ def check(name: str) -> "calls.Call[models.SavedConnection]":
     )
 
 
+def inventory(name: str) -> "calls.Call[models.Inventory]":
+    """What the provider holds of this installation, asked now."""
+    return calls.Call(
+        method="POST",
+        path=f"{_path(name)}/inventory",
+        answer="cloud:Inventory",
+        repeatable=True,
+    )
+
+
 def forget(name: str) -> "calls.Call[admin.Done]":
     """Forgets the credential; raises `Conflict` while something made through it is not gone."""
     return calls.Call(method="DELETE", path=_path(name), answer="admin:Done")
@@ -107,6 +117,7 @@ class Connections(methods.Noun):
     get = methods.Sync(get)
     save = methods.Sync(save)
     check = methods.Sync(check)
+    inventory = methods.Sync(inventory)
     forget = methods.Sync(forget)
     consent = methods.Sync(consent)
     withdraw_consent = methods.Sync(withdraw_consent)
@@ -120,6 +131,7 @@ class AsyncConnections(methods.AsyncNoun):
     get = methods.Async(get)
     save = methods.Async(save)
     check = methods.Async(check)
+    inventory = methods.Async(inventory)
     forget = methods.Async(forget)
     consent = methods.Async(consent)
     withdraw_consent = methods.Async(withdraw_consent)

@@ -173,6 +173,31 @@ class SavedConnection(admin.Answer):
     setup: str
 
 
+class Held(admin.Answer):
+    """One thing of this installation that a provider holds: a machine, a volume, an address."""
+
+    kind: str
+    provider_ref: str
+    name: str
+    region: str
+    state: str | None
+    node_id: str | None
+    operation_id: str | None
+
+
+class Inventory(admin.Answer):
+    """`POST /cloud/connections/{connection}/inventory`: what carries this installation's id there.
+
+    Only what is `complete` says that there is no more. `calls_left` is what is left of the
+    provider's budget of calls, where it says.
+    """
+
+    connection: str
+    complete: bool
+    held: list[Held]
+    calls_left: int | None
+
+
 # --- the catalogue ------------------------------------------------------------------------------
 
 

@@ -138,6 +138,18 @@ def check(name: str) -> None:
         click.get_current_context().exit(6)
 
 
+@arguments.command(connections, "inventory")
+@_NAME
+def inventory(name: str) -> None:
+    """Ask the provider what it holds of this installation, machines and whatever hangs on them.
+
+    Example:
+      enlist cloud connections inventory hetzner
+    """
+    found = connection.ask(calls.inventory(name))
+    printing.show(found, lines=lambda: _held(found))
+
+
 @arguments.command(connections, "forget")
 @_NAME
 def forget(name: str) -> None:
@@ -280,6 +292,29 @@ def _facts(found: Any) -> Iterator[str]:
     if found["last_check"] is not None:
         yield ""
         yield from _checked(found["last_check"])
+
+
+def _held(found: Any) -> Iterator[str]:
+    if found["held"]:
+        yield from columns.table(
+            ("KIND", "REF", "NAME", "REGION", "STATE", "NODE", "OPERATION"),
+            [
+                (
+                    one["kind"],
+                    one["provider_ref"],
+                    one["name"],
+                    one["region"],
+                    one["state"],
+                    one["node_id"],
+                    one["operation_id"],
+                )
+                for one in found["held"]
+            ],
+        )
+    elif found["complete"]:
+        yield "Nothing of this installation is there."
+    if not found["complete"]:
+        yield "The provider did not show everything: what is missing here may be there."
 
 
 def _checked(found: Any) -> Iterator[str]:

@@ -211,7 +211,7 @@ def _served(
     )
     return (
         *cloud_overview.CloudOverview(shared).served(),
-        *cloud_connections.CloudConnections(shared).served(),
+        *cloud_connections.CloudConnections(shared, viewer=viewer).served(),
         *ordering.served(),
         *cloud_resources.CloudResources(shared).served(),
         *cloud_machines.CloudMachines(shared, ordering=ordering, viewer=viewer).served(),

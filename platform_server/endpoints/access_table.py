@@ -51,6 +51,7 @@ ACCESS: Final[dict[tuple[str, str], str]] = {
     ("PUT", "/api/v1/cloud/connections/{connection}"): "cloud.connect",
     ("DELETE", "/api/v1/cloud/connections/{connection}"): "cloud.connect",
     ("POST", "/api/v1/cloud/connections/{connection}/check"): "cloud.connect",
+    ("POST", "/api/v1/cloud/connections/{connection}/inventory"): "cloud.manage",
     ("PUT", "/api/v1/cloud/connections/{connection}/consent"): "cloud.connect",
     ("DELETE", "/api/v1/cloud/connections/{connection}/consent"): "cloud.connect",
     ("GET", "/api/v1/cloud/machines"): "cloud.view",

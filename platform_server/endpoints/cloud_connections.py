@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final
 
 import pydantic
 
-from platform_server.cloud import connecting, connections, consent, forgetting, wishes
+from platform_server.cloud import connecting, connections, consent, forgetting, view, wishes
 from platform_server.endpoints import calls, cloud_means, cloud_shown, cursors, routes
 from platform_server.store import contract
+from provisioning import contract as provider_contract
 from provisioning import providers
 from wire_protocol import admin, cloud
 
@@ -29,8 +30,9 @@ class ConnectionsQuery(routes.PageQuery):
 class CloudConnections:
     """The handlers."""
 
-    def __init__(self, means: cloud_means.CloudMeans) -> None:
+    def __init__(self, means: cloud_means.CloudMeans, *, viewer: view.Viewer) -> None:
         self._means = means
+        self._viewer = viewer
 
     async def list_page(self, call: calls.Call[None, ConnectionsQuery]) -> cloud.ConnectionList:
         """By name."""
@@ -83,6 +85,23 @@ class CloudConnections:
             self._means.connecting.check(call.path["connection"], actor=call.principal.name)
         )
         return await self._saved(call, found)
+
+    async def inventory(self, call: calls.Call[None, routes.NoQuery]) -> cloud.Inventory:
+        """Asks the provider now for all of this installation's; all pages."""
+        self._means.require()
+        shown = await self._read(call)
+        found = await cloud_means.refusing(
+            self._viewer.refresh_connection(shown.connection_id, actor=call.principal.name)
+        )
+        return cloud.Inventory(
+            connection=shown.name,
+            complete=found.is_complete,
+            held=[
+                *(_held("machine", one, state=one.power.value) for one in found.machines),
+                *(_held(one.kind.value, one, state=None) for one in found.children),
+            ],
+            calls_left=found.calls_left,
+        )
 
     async def forget(self, call: calls.Call[None, routes.NoQuery]) -> calls.Answer:
         """Removes credential and consent."""
@@ -206,6 +225,14 @@ class CloudConnections:
                 **{**one, "path": f"{one['path']}/check"},
             ),
             routes.Route(
+                method="POST",
+                summary="What the provider holds of this installation, asked now.",
+                handler=self.inventory,
+                answer=cloud.Inventory,
+                problems=asking,
+                **{**one, "path": f"{one['path']}/inventory"},
+            ),
+            routes.Route(
                 method="DELETE",
                 summary="Forget the credential, and end the consent.",
                 handler=self.forget,
@@ -279,3 +306,18 @@ class CloudConnections:
             changes=[admin.Change(action="consent", target=name, detail=detail)],
             answer=await cloud_shown.connection(tx, changed, now=call.now()),
         )
+
+
+def _held(
+    kind: str, found: provider_contract.Instance | provider_contract.Child, *, state: str | None
+) -> cloud.Held:
+    owner = found.owner
+    return cloud.Held(
+        kind=kind,
+        provider_ref=found.ref,
+        name=found.name,
+        region=found.region,
+        state=state,
+        node_id=None if owner is None else owner.node,
+        operation_id=None if owner is None else owner.operation,
+    )

@@ -40,8 +40,8 @@ ENROLLMENT_MISSING: Final = (
     "--enrollment-port, or set [dispatch] enabled = true behind an https name."
 )
 INSTALLER_MISSING: Final = (
-    "This Platform serves nothing that a new machine could install: start it with --bundle-port, "
-    "then see: enlist platform bundles list"
+    "This Platform serves nothing that a new machine could install. Started with --bundle-port it "
+    "builds a bundle of its own within minutes; see: enlist platform bundles list"
 )
 
 _CODES: Final[Mapping[type[Exception], str]] = {

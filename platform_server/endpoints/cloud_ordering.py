@@ -144,7 +144,12 @@ class Ordering:
             return
 
         async def work(tx: contract.Tx) -> None:
-            await connecting.ensure_local(tx, actor=call.principal.name, now=call.now())
+            await connecting.ensure_local(
+                tx,
+                actor=call.principal.name,
+                now=call.now(),
+                infra=call.settings.platform.infra,
+            )
 
         await call.store.transact(work)
 

@@ -70,7 +70,7 @@ def served() -> Sequence[routes.Route]:
         *operations.Operations(operators=_NOTHING, archives=_NOTHING, changed=_NOTHING).served(),
         *operation_decisions.OperationDecisions(_NOTHING).served(),
         *cloud_overview.CloudOverview(_NOTHING).served(),
-        *cloud_connections.CloudConnections(_NOTHING).served(),
+        *cloud_connections.CloudConnections(_NOTHING, viewer=_NOTHING).served(),
         *cloud_ordering.Ordering(_NOTHING, offered=_NOTHING).served(),
         *cloud_resources.CloudResources(_NOTHING).served(),
         *cloud_machines.CloudMachines(_NOTHING, ordering=_NOTHING, viewer=_NOTHING).served(),

@@ -81,16 +81,22 @@ class Place:
 
     @contextlib.contextmanager
     def booted(self, ref: str) -> Iterator[machine.Agent]:
-        """The machine joins with its ticket, and its Agent runs for the length of the `with`."""
-        worker = machine.dialling_out(self.folder, name=f"machine-{ref}")
-        file = self.folder / f"ticket-{ref}.json"
-        told = {**ticket_of(self.fake.ledger.machines[ref]), "instance": {"id": ref}}
-        file.write_text(json.dumps(told))
-        real_platform.run_enlist(
-            *("--data-dir", str(worker.data_dir), "worker", "join", "--ticket-file", str(file))
-        )
-        with worker.agent() as agent:
+        """The machine of this ref joins, and its Agent runs for the length of the `with`."""
+        with booted(self.folder, bought=self.fake.ledger.machines[ref]) as agent:
             yield agent
+
+
+@contextlib.contextmanager
+def booted(folder: pathlib.Path, *, bought: ledger.Machine) -> Iterator[machine.Agent]:
+    """The machine joins with its ticket, and its Agent runs for the length of the `with`."""
+    worker = machine.dialling_out(folder, name=f"machine-{bought.ref}")
+    file = folder / f"ticket-{bought.ref}.json"
+    file.write_text(json.dumps({**ticket_of(bought), "instance": {"id": bought.ref}}))
+    real_platform.run_enlist(
+        *("--data-dir", str(worker.data_dir), "worker", "join", "--ticket-file", str(file))
+    )
+    with worker.agent() as agent:
+        yield agent
 
 
 def commands_of(page: str, *, heading: str) -> list[list[str]]:
