@@ -22,6 +22,7 @@ import httpx
 
 from provisioning import answers, client, contract, credentials, federation, outcomes, providers
 from provisioning.gcp import calls
+from runtime_kit import clock as clock_kit
 from runtime_kit import secret as secret_kit
 
 OAUTH: Final = "https://oauth2.googleapis.com"
@@ -121,8 +122,9 @@ class Tokens:
         ) as http:
             refresh: Any = self._source.refresh
             refresh(_Transport(http))
-        expiry = self._source.expiry  # google-auth writes it without a zone, in UTC
-        now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+        # google-auth reads the machine's own clock, and writes in UTC without a zone
+        expiry = self._source.expiry
+        now = clock_kit.SystemClock().now().replace(tzinfo=None)
         life = expiry - now if expiry is not None else datetime.timedelta()
         return str(self._source.token), max(life, datetime.timedelta())
 
