@@ -19,6 +19,7 @@ from provisioning.local import machines, programs
 
 PREFIX: Final = "enlist-machine-"
 PID_FILE: Final = "keeper.pid"
+LOG: Final = "keeper.log"
 END_SECONDS: Final = 20.0
 _PACE_SECONDS: Final = 0.05
 _TASKS: Final = 4096
@@ -90,7 +91,7 @@ class Processes:
         """Starts it as nobody's child; it writes its process id itself."""
         del size  # no limits without a service manager
         (folder / PID_FILE).unlink(missing_ok=True)
-        programs.run("setsid", "--fork", *command)
+        programs.detach(*command, log=folder / LOG)
         deadline = time.monotonic() + END_SECONDS
         while not self.is_alive(folder):
             if time.monotonic() > deadline:

@@ -3,6 +3,7 @@
 Known limit: found in the system's folders alone, whatever `PATH` says.
 """
 
+import pathlib
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -64,6 +65,25 @@ def run(*command: str, seconds: float = SECONDS) -> str:
         said = done.stderr.strip()[-500:]
         raise Failed(f"{' '.join(command[:4])} ended with {done.returncode}: {said}")
     return done.stdout
+
+
+def detach(*command: str, log: pathlib.Path) -> None:
+    """Starts it as nobody's child, in a session of its own; what it says goes to that file.
+
+    Nothing of ours is left open in it: it would keep whoever reads there waiting.
+    """
+    detached = ["setsid", "--fork", *command]
+    with log.open("ab") as said:
+        subprocess.run(
+            detached,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            timeout=SECONDS,
+            check=True,
+            cwd="/",
+            env=dict(SURROUNDINGS),
+        )
 
 
 def missing(needed: Mapping[str, str]) -> tuple[str, ...]:

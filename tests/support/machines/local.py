@@ -9,6 +9,7 @@ the user's cache folder; the first run builds them, which takes a minute or two 
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
@@ -146,6 +147,15 @@ class Guest:
             return (self.folder / keeper.CONSOLE).read_text(errors="replace")[-4000:]
         except FileNotFoundError:
             return ""
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """One run with this bridge at a time: the second waits for the first."""
+    lock = pathlib.Path("/run/enlist-tests-local.lock")
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager

@@ -1,0 +1,148 @@
+"""`enlist cloud machines create demo --provider local`: a Platform and its machines on one host.
+
+00 one command orders a machine, which boots, installs, joins and is active; each phase was told
+01 the node is ready, of this host's own image, and root in it is nobody outside
+02 its ticket is wiped from every file that cloud-init keeps, and from the host
+03 the same order again is refused for its name, and makes no second machine
+04 rebooted, it is ready again with the same identity, and its first boot does not run again
+05 off behind the Platform's back, `reboot` starts it again
+06 deleted, nothing is left of it: no folder, process, mount, control group, cable or bridge
+"""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from provisioning.local import images
+from tests.support.machines import local
+
+NODE = "demo"
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Laptop]:
+    """A Platform in a folder of its own."""
+    reason = local.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    try:
+        local.ensure_image()
+    except images.BuildFailed as failure:
+        pytest.skip(f"no image can be built: {failure}")
+    with local.alone(), local.opened(tmp_path_factory.mktemp("laptop")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shown(laptop: local.Laptop) -> dict[str, str]:
+    """What is remembered from one step to the next."""
+    return {"folder": str(laptop.places.folder)}
+
+
+def test_00_one_command_makes_an_active_machine(
+    laptop: local.Laptop, shown: dict[str, str]
+) -> None:
+    done = laptop.attempt(
+        *("cloud", "machines", "create", NODE, "--provider", "local", "--wait", "-o", "json"),
+        expect=0,
+    )
+    machine = laptop.document("cloud", "machines", "show", NODE)
+    assert machine["state"] == "active", done.stderr
+    assert [one["phase"] for one in machine["phases"]] == [
+        "fetching",
+        "installing",
+        "joining",
+        "starting",
+    ]
+    shown["ref"] = machine["provider_ref"]
+    assert re.fullmatch(r"demo-[0-9a-f]{10}", shown["ref"])
+
+
+def test_01_the_node_is_ready_and_root_in_it_is_nobody_outside(
+    laptop: local.Laptop, shown: dict[str, str]
+) -> None:
+    laptop.wait_node(NODE, state="ready")
+    guest = laptop.guest(shown["ref"])
+    assert guest.run("hostname").strip() == shown["ref"]
+    assert guest.run("cloud-init", "status", "--wait").strip().endswith("status: done")
+    uid = subprocess.run(
+        ["stat", "-c", "%u", f"/proc/{guest.leader}"], capture_output=True, text=True, check=True
+    ).stdout
+    assert int(uid) == images.FIRST_UID
+    assert guest.run("systemctl", "--failed", "--no-legend") == ""
+
+
+def test_02_the_ticket_is_wiped_everywhere(laptop: local.Laptop, shown: dict[str, str]) -> None:
+    guest = laptop.guest(shown["ref"])
+    local.wait(
+        lambda: guest.run("sh", "-c", "ls /run/enlist-first-boot 2>&1 || true"),
+        until=lambda said: "No such file" in said,
+        what="the first boot's own files are gone",
+        seconds=60,
+    )
+    # The document is base64 of JSON whose keys are these; so begins each three-byte shift of them.
+    begins = "InBsYXRmb3JtX3VybC|J0b2tlbi|b2tlbiI6ImVudF"
+    places = "/etc /opt /root /home /var /run /tmp"
+    found = guest.run(
+        "sh", "-c", f"grep -rlaE 'ent_[0-9a-f]{{16}}_[0-9a-f]{{64}}|{begins}' {places} || true"
+    )
+    assert found == ""
+    assert not (laptop.places.folder / shown["ref"] / "user-data").exists()
+
+
+def test_03_the_name_is_taken(laptop: local.Laptop) -> None:
+    laptop.attempt("cloud", "machines", "create", NODE, "--provider", "local", expect=4)
+    assert len(list(laptop.places.folder.glob("demo-*"))) == 1
+
+
+def test_04_rebooted_it_is_ready_again_with_the_same_identity(
+    laptop: local.Laptop, shown: dict[str, str]
+) -> None:
+    guest = laptop.guest(shown["ref"])
+    key = guest.run("sh", "-c", "sha256sum /var/lib/enlist/worker/identity/*key*")
+    before = laptop.node(NODE)["generation"]
+    leader = guest.leader
+    laptop.run("cloud", "machines", "reboot", NODE, "--wait")
+    local.wait(
+        lambda: laptop.node(NODE),
+        until=lambda node: node["state"] == "ready" and node["generation"] > before,
+        what="the node has a newer session",
+        seconds=90,
+    )
+    assert guest.leader != leader
+    assert guest.run("sh", "-c", "sha256sum /var/lib/enlist/worker/identity/*key*") == key
+    assert len(laptop.document("cloud", "machines", "show", NODE)["phases"]) == 4
+
+
+def test_05_a_machine_that_is_off_is_started_by_reboot(
+    laptop: local.Laptop, shown: dict[str, str]
+) -> None:
+    guest = laptop.guest(shown["ref"])
+    before = laptop.node(NODE)["generation"]
+    guest.run("systemctl", "poweroff", "--no-block")
+    local.wait(
+        lambda: json.loads((guest.folder / "state.json").read_text()),
+        until=lambda state: state["phase"] == "off",
+        what="the machine is off",
+        seconds=60,
+    )
+    seen = laptop.document("cloud", "machines", "show", NODE, "--refresh")
+    assert seen["power"] == "off"
+    laptop.run("cloud", "machines", "reboot", NODE, "--wait")
+    local.wait(
+        lambda: laptop.node(NODE),
+        until=lambda node: node["state"] == "ready" and node["generation"] > before,
+        what="the node has a newer session",
+        seconds=90,
+    )
+
+
+def test_06_deleted_nothing_is_left_of_it(laptop: local.Laptop, shown: dict[str, str]) -> None:
+    laptop.run("cloud", "machines", "delete", NODE, "--wait")
+    assert local.traces(laptop.places, shown["ref"]) == []
+    assert laptop.node(NODE).get("state", "removed") == "removed"
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    assert local.BRIDGE not in links
