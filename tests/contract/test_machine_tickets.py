@@ -11,8 +11,6 @@ from platform_server.cloud import means, tickets
 from platform_server.store import contract
 from tests.support import domain, machine_orders
 from tests.support.clouds import pocket
-from wire_protocol import enrollment_token, ids
-from wire_protocol import tickets as wire_tickets
 
 
 async def _booted(
@@ -191,30 +189,6 @@ async def test_a_new_attempt_has_a_new_token_and_the_old_one_opens_nothing(
     assert second.ref != guest.ref
     assert (await guest.knocks()).status == 403
     assert await second.joins() == 201
-
-
-def test_a_ticket_is_read_as_it_was_written() -> None:
-    """The form alone; the signature is the door's."""
-    document = wire_tickets.Document(
-        platform_id=ids.PlatformId("p-abc"),
-        installation="p-abc",
-        infra="default",
-        node_id=ids.NodeId("web-1"),
-        operation_id="0123456789abcdef",
-        attempt=2,
-        url="https://platform.test:8444",
-        pins=(machine_orders.PIN,),
-        trust_key_ids=(),
-        issued_at=domain.START,
-        expires_at=domain.START,
-        bundle=wire_tickets.Bundle(
-            url="https://platform.test:8446",
-            pins=(machine_orders.PIN,),
-            archives={"x86_64": "ab" * 32},
-        ),
-        token=enrollment_token.new(),
-    )
-    assert wire_tickets.read_document(document.to_bytes()) == document
 
 
 async def _set_seen(tx: contract.Tx, *, text: str) -> None:
