@@ -361,6 +361,37 @@ async def test_b64_a_cancel_of_an_order_in_doubt_waits_until_it_is_settled(
     await machine_orders.require_standard(engine, mutating=3)
 
 
+async def test_b76_a_revoked_credential_pauses_everything_and_fails_nothing(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(store, folder=tmp_path)
+    active = await engine.order("web-1")
+    await engine.to_active(active)
+    leaving = await engine.order("web-2")
+    await engine.until(leaving, "booting")
+    await engine.carry_on(rounds=3)
+    assert await machine_orders.Guest(engine).joins() == 201
+    await engine.until(leaving, "active")
+    creating = await engine.order("web-3")
+    engine.cloud.is_revoked = True
+    gone = await engine.delete("web-2")
+    before = len(engine.cloud.calls())
+    await engine.carry_on(rounds=40, seconds=60.0)
+    assert await engine.state(creating) in ("validating", "creating")
+    assert await engine.state(gone) == "deleting"
+    calls = len(engine.cloud.calls()) - before
+    assert calls <= 2 + 40 * 60 / 300  # a probe in five minutes
+    events = await store.read(
+        lambda tx: tx.fetch_all("SELECT kind FROM events WHERE kind LIKE 'cloud-connection%'")
+    )
+    assert len(events) == 1
+    engine.cloud.is_revoked = False
+    await engine.carry_on(rounds=8, seconds=60.0)
+    assert await engine.until(gone, "deleted") == "deleted"
+    assert await engine.state(creating) in ("booting", "active")
+    assert len(engine.cloud.ever()) == 3
+
+
 async def test_b78_a_quota_is_a_persons_matter_and_not_retried(
     store: contract.Store, tmp_path: pathlib.Path
 ) -> None:

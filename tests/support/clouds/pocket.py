@@ -123,6 +123,7 @@ class Pocket:
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
         self.is_away = False
         self.is_blind = False  # look-ups show nothing, and say so
+        self.is_revoked = False  # the credential is refused
         self._path = path
         self._state: dict[str, Any] = {"machines": {}, "children": {}, "calls": [], "next": 1}
         if path is not None and path.exists():
@@ -184,6 +185,8 @@ class Pocket:
         self._save()
         if self.is_away:
             raise lost()
+        if self.is_revoked:
+            raise no_credential()
         waiting = self.before.get(name)
         if waiting is not None:
             await waiting()
