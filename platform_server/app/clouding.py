@@ -31,6 +31,7 @@ from platform_server.cloud import (
     upkeep,
     using,
     view,
+    ways_in,
 )
 from platform_server.cloud.issuer import rotation
 from platform_server.endpoints import (
@@ -159,6 +160,12 @@ def _tasks(parts: Given, *, stands_on: means.Means) -> Mapping[str, supervise.Wo
     tasks: dict[str, supervise.Work] = {
         "cloud-view": stands_on.viewer.run,
         "cloud-sweeper": sweeping.run,
+        "cloud-ways-in": ways_in.WaysIn(
+            parts.store,
+            clouds=stands_on.clouds,
+            environment=stands_on.environment,
+            clock=parts.clock,
+        ).run,
     }
     if group.auto_destroy_failed_after is not None:
         tasks["cloud-upkeep"] = upkeep.Upkeep(
