@@ -102,18 +102,32 @@ class Launches:
                 raise
 
     async def poll(self, created: contract.Created) -> contract.Progress:
-        """Whether it runs and has what is to hang on it. Raises `Fault` where the launch failed."""
-        pending = json.loads(created.progress or "{}")
-        region = str(pending.get("region", ""))
+        """Whether it runs and has what is to hang on it. Raises `Fault` where the launch failed.
+
+        One that was found again by its tags brings no `progress`: then describing is enough.
+        """
+        if created.progress is None:
+            return contract.Progress.DONE
+        pending = json.loads(created.progress)
+        region = str(pending["region"])
         try:
-            found = await self._machines.describe_once(created.ref, region=region)
+            return await self._polled(created.ref, pending, region=region)
+        except _Ended as ended:
+            raise _launch_failed(ended.found) from None
         except outcomes.Fault as fault:
             if fault.code in errors.NOT_THERE:
                 return contract.Progress.RUNNING  # not visible yet
-            raise
+            if fault.outcome not in _NOTHING_DONE:
+                raise
+            raise _no_end(fault) from fault
+
+    async def _polled(
+        self, ref: str, pending: Mapping[str, Any], *, region: str
+    ) -> contract.Progress:
+        found = await self._machines.describe_once(ref, region=region)
         state = values.state_of(found)
         if state in {"terminated", "shutting-down"}:
-            raise _launch_failed(found)
+            raise _Ended(found)
         if state == "pending":
             return contract.Progress.RUNNING
         await self._hang_on(found, pending, region=region)
@@ -178,6 +192,26 @@ class Launches:
             await self._account.call(
                 calls.ASSOCIATE, region=region, AllocationId=address, InstanceId=ref
             )
+
+
+class _Ended(Exception):
+    """EC2 shows a machine that has ended."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        super().__init__(str(found.get("InstanceId")))
+        self.found = found
+
+
+def _no_end(fault: outcomes.Fault) -> outcomes.Fault:
+    """A question that was refused, or could not be sent, says nothing of the order."""
+    return outcomes.Fault(
+        str(fault),
+        outcome=outcomes.Outcome.UNKNOWN,
+        topic=fault.topic,
+        code=fault.code,
+        retry_after=fault.retry_after,
+        link=fault.link,
+    )
 
 
 def _created(

@@ -86,6 +86,19 @@ async def test_b04_a_launch_not_visible_for_a_minute_and_a_half_is_waited_for(
     assert len(bench.ledger.machines) == 1
 
 
+@pytest.mark.parametrize(
+    "code", ["UnauthorizedOperation", "RequestLimitExceeded", "SomethingNewExceeded"]
+)
+async def test_a_poll_that_is_refused_is_no_end_of_the_order(
+    bench: aws_bench.AwsBench, driver: contract.Driver, code: str
+) -> None:
+    created = await driver.create(await settled(driver, bench.request()))
+    bench.script.arm(Armed(verb=Verb.FAIL_CODE, code=code), on="ec2:DescribeInstances")
+    fault = await failing(driver.poll(created))
+    assert (fault.outcome, fault.code) == (Outcome.UNKNOWN, code)
+    assert await driver.poll(created) is contract.Progress.DONE
+
+
 async def test_b06_the_token_of_a_machine_that_has_ended_is_over_for_good(
     bench: aws_bench.AwsBench, driver: contract.Driver
 ) -> None:
