@@ -37,7 +37,6 @@ class GcpBench(bench.Bench):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = azure_bench.HastyClock(bench.START)
         self.cloud = gcp.Gcp(clock=self.clock)
         self.referee = gcp_description.Referee()
         self.secrets += [gcp_oauth.private_key().splitlines()[1]]
@@ -71,7 +70,7 @@ class GcpBench(bench.Bench):
                 credentials.Kind.GCP_KEY, {"document": gcp_oauth.document()}
             ),
             observer=self.told,
-            clock=self.clock,
+            clock=azure_bench.HastyClock(self.clock),
             endpoints={"": self.served.address},
         )
 
