@@ -28,6 +28,20 @@ ACTIVE = crash_points.declare("cloud.active", story="a machine is stored as a re
 
 _D = create_plan.Do
 _E = states.Event
+_FAILED: Final = (
+    outcomes.Outcome.NOT_DONE_PERMANENT,
+    outcomes.Outcome.NOT_DONE_RETRYABLE,
+)
+_ABOUT_ASKING: Final = frozenset(
+    {
+        outcomes.Topic.RATE,
+        outcomes.Topic.NETWORK,
+        outcomes.Topic.RIGHTS,
+        outcomes.Topic.AUTH,
+        outcomes.Topic.CLOCK,
+    }
+)
+"""What such a refusal is about is the question, never the order."""
 _EVENTS: Final = {
     _D.REPORT: _E.REPORT,
     _D.JOIN: _E.JOIN,
@@ -50,14 +64,7 @@ async def poll(step: steps.Step) -> None:
         ) as driver:
             progress = await driver.poll(created)
     except outcomes.Fault as fault:
-        if (
-            fault.outcome
-            in (
-                outcomes.Outcome.NOT_DONE_PERMANENT,
-                outcomes.Outcome.NOT_DONE_RETRYABLE,
-            )
-            and fault.topic is not outcomes.Topic.RATE
-        ):
+        if fault.outcome in _FAILED and fault.topic not in _ABOUT_ASKING:
             await _refused_late(step, fault=fault)
             return
         raise means.later(fault) from fault
