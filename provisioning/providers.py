@@ -168,7 +168,7 @@ _ROWS: Final = (
         title="OpenStack",
         module="provisioning.libcloud_drivers.openstack",
         kinds=(_KIND.OPENSTACK_APPLICATION,),
-        settings=("auth_url", "region", "network"),
+        settings=("auth_url", "region", "network", "core_hourly", "currency"),
         needed=("auth_url", "region"),
     ),
 )

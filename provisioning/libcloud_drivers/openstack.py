@@ -3,9 +3,13 @@
 libcloud writes the order, first-boot data encoded once; its `create_node` is not used, since it
 asks for the new machine in the same breath: a lag there would make a done order look refused.
 
-Known limit: prices are unknown here, and so are volumes, floating addresses and key pairs.
+No OpenStack tells prices: what a core costs by the hour is the operator's own word, a setting of
+the connection; without it no order can be held against a cap of money.
+
+Known limit: no volumes, floating addresses or key pairs.
 """
 
+import decimal
 import types
 from collections.abc import Mapping
 from typing import Any, Final
@@ -72,6 +76,7 @@ def open_driver(opening: providers.Opening) -> contract.Driver:
             keystone.Connection(opening, opening.credential),
             region=str(opening.settings["region"]),
             network=None if network is None else str(network),
+            core_price=_core_price(opening.settings),
         )
     )
 
@@ -90,9 +95,15 @@ class OpenStack:
     calls = tuple(one for one in dict(globals()).values() if isinstance(one, _Call))
 
     def __init__(
-        self, connection: keystone.Connection, *, region: str, network: str | None
+        self,
+        connection: keystone.Connection,
+        *,
+        region: str,
+        network: str | None,
+        core_price: contract.Price | None,
     ) -> None:
         self._connection = connection
+        self._core_price = core_price
         self._region = region
         self._network = network
 
@@ -123,6 +134,7 @@ class OpenStack:
                 disk_bytes=int(one["disk"]) * 2**30,
                 architecture="x86_64",
                 regions=(self._region,),
+                prices=self._prices(int(one["vcpus"])),
             )
             for one in await self._flavors()
         )
@@ -136,13 +148,18 @@ class OpenStack:
             refusals.append(
                 f"This connection is to the region {self._region}, not to {request.region}."
             )
+        flavors = await self._flavors()
         for what, wanted, rows in (
-            ("flavor", request.size, await self._flavors()),
+            ("flavor", request.size, flavors),
             ("image", request.image, await self._images()),
         ):
             if _ref_of(rows, wanted) is None:
                 refusals.append(f"This cloud has no {what} {wanted}.")
-        return contract.Plan(refusals=tuple(refusals))
+        cores = [int(one["vcpus"]) for one in flavors if request.size in {one["name"], one["id"]}]
+        return contract.Plan(
+            refusals=tuple(refusals),
+            price=self._prices(cores[0]).get("") if len(cores) == 1 else None,
+        )
 
     async def order(self, request: contract.Request) -> dict[str, Any]:
         """One POST with libcloud's own body; what Nova tells of the new machine is little."""
@@ -240,6 +257,12 @@ class OpenStack:
         """Gives its thread back."""
         await self._connection.close()
 
+    def _prices(self, cores: int) -> Mapping[str, contract.Price]:
+        one = self._core_price
+        if one is None:
+            return {}
+        return {"": contract.Price(hourly_micros=cores * one.hourly_micros, currency=one.currency)}
+
     async def _flavors(self) -> list[Mapping[str, Any]]:
         body = reading.body(FLAVORS, await self._connection.send(FLAVORS, "/flavors/detail"))
         rows: list[Mapping[str, Any]] = body.get("flavors") or []
@@ -257,3 +280,24 @@ def _ref_of(rows: list[Mapping[str, Any]], wanted: str) -> str | None:
     """The id of what is called so or has this id; of several with one name, none."""
     refs = {str(one["id"]) for one in rows if wanted in {one.get("name"), one["id"]}}
     return refs.pop() if len(refs) == 1 else None
+
+
+def _core_price(settings: Mapping[str, Any]) -> contract.Price | None:
+    """What the operator says that a core costs by the hour.
+
+    Raises:
+        providers.Refused: it is no amount, or its currency is missing.
+    """
+    if settings.get("core_hourly") is None:
+        return None
+    try:
+        amount = decimal.Decimal(str(settings["core_hourly"]))
+    except decimal.InvalidOperation:
+        amount = decimal.Decimal(-1)
+    if not (amount.is_finite() and amount >= 0) or not settings.get("currency"):
+        raise providers.Refused(
+            "core_hourly is what a core costs by the hour, such as 0.01, and needs a currency."
+        )
+    return contract.Price(
+        hourly_micros=round(amount * 1_000_000), currency=str(settings["currency"])
+    )

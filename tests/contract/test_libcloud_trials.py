@@ -233,6 +233,37 @@ def test_an_openstack_whose_keystone_is_not_reached_by_tls_is_not_opened(
         providers.open_driver("openstack", opening)
 
 
+async def test_an_openstack_machine_costs_what_the_operator_says_that_a_core_does(
+    cloud: small_benches.OpenStackBench,
+) -> None:
+    opening = cloud.opening()
+    priced = dataclasses.replace(
+        opening, settings={**opening.settings, "core_hourly": "0.015", "currency": "EUR"}
+    )
+    driver = providers.open_driver("openstack", priced)
+    plan = await driver.plan(dataclasses.replace(cloud.request(), size="m1.medium"))
+    await driver.close()
+    assert plan.price == contract.Price(hourly_micros=30_000, currency="EUR")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"core_hourly": "cheap", "currency": "EUR"}, id="no amount"),
+        pytest.param({"core_hourly": "-1", "currency": "EUR"}, id="less than nothing"),
+        pytest.param({"core_hourly": "NaN", "currency": "EUR"}, id="not a number"),
+        pytest.param({"core_hourly": "0.01"}, id="no currency"),
+    ],
+)
+def test_a_price_of_cores_that_is_none_is_refused(
+    cloud: small_benches.OpenStackBench, settings: dict[str, str]
+) -> None:
+    opening = cloud.opening()
+    wrong = dataclasses.replace(opening, settings={**opening.settings, **settings})
+    with pytest.raises(providers.Refused, match="core_hourly"):
+        providers.open_driver("openstack", wrong)
+
+
 async def test_an_openstack_says_how_many_more_machines_its_project_allows(
     cloud: small_benches.OpenStackBench,
 ) -> None:

@@ -197,6 +197,10 @@ class Served:
         )
         return dataclasses.replace(reply, headers={**reply.headers, **armed.headers})
 
+    def working(self) -> threading.Lock:
+        """To be held by whoever changes the fake beside its requests."""
+        return self._work
+
     def date(self) -> str:
         """The Date header, by the fake's own clock."""
         now: datetime.datetime = self.cloud.script.now(self.cloud.clock)
