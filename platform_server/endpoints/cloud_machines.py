@@ -28,7 +28,7 @@ _CURSOR: Final = (int, str)
 _BEGUN: Final = 202
 _FRESH: Final = datetime.timedelta(seconds=5)  # whoever asks more often asks the store
 STORED: Final = crash_points.declare(
-    "cloud.asked-stored", story="what was asked for of a machine is stored, nobody was answered"
+    "asked.machine", story="what was asked for of a machine is stored, nobody was answered"
 )
 
 

@@ -18,7 +18,7 @@ from wire_protocol import operations as models
 
 RETRY: Final = "retry"
 STORED: Final = crash_points.declare(
-    "operation.decided", story="a decision about an operation is stored, nobody was answered"
+    "asked.decision", story="a decision about an operation is stored, nobody was answered"
 )
 Decide = Callable[[contract.Tx, requests.Asked], Awaitable[records.Operation]]
 

@@ -72,6 +72,7 @@ _ELSEWHERE = (
     "operation.",  # test_operation_crash_points
     "cloud.",  # test_machine_crash_points
     "resource.",  # test_cloud_resource_crash_points
+    "asked.",  # test_cloud_route_crash_points
 )
 
 _LIST_POINTS = textwrap.dedent(

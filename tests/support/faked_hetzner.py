@@ -12,7 +12,7 @@ import pathlib
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import yaml
 
@@ -147,19 +147,51 @@ def policy(
     return file
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Faked:
+    """The fake, and where it is served."""
+
+    fake: hetzner.FakeHetzner
+    address: str
+
+
 @contextlib.contextmanager
-def running(folder: pathlib.Path, *, action_seconds: float = 0.2) -> Iterator[Place]:
-    """Both, for the length of a `with`; the fake's referee must have found nothing."""
+def faking(*, action_seconds: float = 0.2) -> Iterator[Faked]:
+    """The fake for the length of a `with`; its referee must have found nothing."""
     fake = hetzner.FakeHetzner(clock=clock_kit.SystemClock(), action_seconds=action_seconds)
     judge = referee.of("hetzner", host="https://api.hetzner.cloud")
-    environment = {**QUICK, "ENLIST_CLOUD_POLICY": str(policy(folder))}
-    with (
-        server.Served(fake, referee=judge) as served,
-        real_platform.running(
-            folder / "platform", *("--bundle-port", "0"), environment=environment
-        ) as platform,
-    ):
-        offer_bundle(platform, folder)
-        yield Place(platform=platform, fake=fake, address=f"{served.address}/v1", folder=folder)
+    with server.Served(fake, referee=judge) as served:
+        yield Faked(fake=fake, address=f"{served.address}/v1")
         assert served.broken == []
         assert judge is None or judge.faults == []
+
+
+@contextlib.contextmanager
+def serving(
+    folder: pathlib.Path,
+    *,
+    faked: Faked,
+    crash_at: str | None = None,
+    addresses: Sequence[str] = ("127.0.0.1",),
+    offer: Callable[[real_platform.RealPlatform, pathlib.Path], None] = offer_bundle,
+) -> Iterator[Place]:
+    """A Platform beside the fake, which may be started again over the same folder."""
+    crash = {} if crash_at is None else {"ENLIST_CRASH_AT": crash_at}
+    environment = {**QUICK, "ENLIST_CLOUD_POLICY": str(policy(folder)), **crash}
+    is_new = not (folder / "platform").exists()
+    with real_platform.running(
+        folder / "platform",
+        *("--bundle-port", "0"),
+        environment=environment,
+        addresses=addresses,
+    ) as platform:
+        if is_new:
+            offer(platform, folder)
+        yield Place(platform=platform, fake=faked.fake, address=faked.address, folder=folder)
+
+
+@contextlib.contextmanager
+def running(folder: pathlib.Path) -> Iterator[Place]:
+    """Both, for the length of a `with`."""
+    with faking() as faked, serving(folder, faked=faked) as place:
+        yield place
