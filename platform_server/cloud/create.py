@@ -11,6 +11,7 @@ import datetime
 from typing import Final
 
 from platform_server.cloud import (
+    admission,
     attempts,
     coming_up,
     create_plan,
@@ -20,7 +21,6 @@ from platform_server.cloud import (
     ordering,
     pausing,
     steps,
-    tickets,
 )
 from platform_server.nodes import records as node_records
 from platform_server.operations import holding, kinds, records, states
@@ -89,7 +89,7 @@ class CreateMachine:
         last = await attempts.find_last(tx, operation_id=operation.operation_id)
         phases: list[str] = []
         if last is not None and last.sent_at is not None:
-            told = await tickets.list_phases(
+            told = await admission.list_phases(
                 tx, operation_id=operation.operation_id, since=last.sent_at
             )
             phases = [str(one["phase"]) for one in told]

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Sequence
 from typing import Final
 
-from platform_server.cloud import attempts, machines, means, tickets, view
+from platform_server.cloud import admission, attempts, machines, means, view
 from platform_server.nodes import records as node_records
 from platform_server.nodes import states as node_states
 from platform_server.operations import kinds, records, states
@@ -177,9 +177,9 @@ def _is_proved(facts: Facts, *, last: attempts.Attempt, now: datetime.datetime) 
         node is not None
         and node.state is node_states.State.READY
         and machine.seen_at is not None
-        and now - machine.seen_at <= tickets.FRESH
+        and now - machine.seen_at <= admission.FRESH
         and machine.power == provider.Power.RUNNING.value
-        and tickets.agrees(machine, attempt=last)
+        and admission.agrees(machine, attempt=last)
     )
 
 

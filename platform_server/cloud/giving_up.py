@@ -3,6 +3,7 @@
 import dataclasses
 
 from platform_server.cloud import (
+    admission,
     attempts,
     breaker,
     create_plan,
@@ -30,7 +31,7 @@ async def came_to_nothing(step: steps.Step, *, todo: create_plan.Do) -> None:
     """A deadline has passed or the machine died: another attempt, or the end."""
     m, machine, last, now = step.m, step.machine, step.last, step.m.clock.now()
     phases = await m.store.read(
-        lambda tx: tickets.list_phases(
+        lambda tx: admission.list_phases(
             tx, operation_id=step.held.operation.operation_id, since=last.sent_at
         )
     )

@@ -6,7 +6,7 @@ What a stranger can trigger is cheap: one look-up, one comparison, and then the 
 everybody. Every refusal stands in the audit. Those that say something of a good token stand in the
 action log too, once an hour for each node, whatever the machine says of itself.
 
-An ordered machine shows a ticket as well (`cloud.tickets`): its signature is checked before
+An ordered machine shows a ticket as well (`cloud.admission`): its signature is checked before
 anything is looked up, and the machine is let in only where the provider's own view agrees. Where
 that view is too old, nothing is spent and it is told to ask again; no provider is called here.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from platform_server.audit import actions
-from platform_server.cloud import tickets
+from platform_server.cloud import admission
 from platform_server.endpoints import enroll_request
 from platform_server.enrollment import attempts, certificate, enroll, limiter
 from platform_server.enrollment import refusals as endings
@@ -35,7 +35,7 @@ SPENT = crash_points.declare(
 )
 
 Refusal = endings.Refused | endings.Limited
-Ending = register.Registered | Refusal | endings.WorkerNewer | tickets.NotYet
+Ending = register.Registered | Refusal | endings.WorkerNewer | admission.NotYet
 TrustKeys = Callable[[], tuple[statements.TrustKey, ...]]
 
 
@@ -78,7 +78,7 @@ class Decider:
         """Prove, judge, redeem, enroll, register."""
         now = self._clock.now()
         pin = knock.claim.certificate.pin
-        shown = tickets.read(knock.ticket, trust_keys=self._trust_keys(), now=now)
+        shown = admission.read(knock.ticket, trust_keys=self._trust_keys(), now=now)
         for _ in range(_TRIES):
             proved = await redeem.prove(tx, token=knock.token)
             if not isinstance(proved, redeem.Proved):
@@ -90,7 +90,7 @@ class Decider:
             examined = await register.examine(tx, proved=proved, pin=pin, operators=self._operators)
             if examined.is_stale:
                 continue
-            ticket = await tickets.judge(
+            ticket = await admission.judge(
                 tx,
                 found=proved.enrollment,
                 token=knock.token,
@@ -100,7 +100,7 @@ class Decider:
             )
             # all of it was asked whatever was found first, so that every refusal takes as long
             reason = judged or self._reason(examined, signed=signed)
-            if reason is None and isinstance(ticket, tickets.NotYet):
+            if reason is None and isinstance(ticket, admission.NotYet):
                 return ticket
             if reason is None and isinstance(ticket, reasons.Reason):
                 reason = ticket
@@ -115,21 +115,21 @@ class Decider:
 
     async def report(
         self, tx: contract.Tx, *, knock: enroll_request.Reporting
-    ) -> Refusal | tickets.Reported:
+    ) -> Refusal | admission.Reported:
         """A phase of first boot; without an operation refused like all else, in as much time.
 
         Spends nothing, and goes by with a spent token for as long as the operation is open.
         """
         now = self._clock.now()
-        shown = tickets.read(knock.ticket, trust_keys=self._trust_keys(), now=now)
+        shown = admission.read(knock.ticket, trust_keys=self._trust_keys(), now=now)
         proved = await redeem.prove(tx, token=knock.token)
         if not isinstance(proved, redeem.Proved):
             return await self._refuse_stranger(tx, knock=knock, reason=proved, now=now)
         # a stranger's failure is counted in the time that this takes
         await registry.standing_of(tx, node_id=knock.node_id, operators=self._operators)
-        reported: tickets.Reported | reasons.Reason | int = reasons.Reason.WRONG_NODE
+        reported: admission.Reported | reasons.Reason | int = reasons.Reason.WRONG_NODE
         if proved.enrollment.node_id == knock.node_id:
-            reported = await tickets.report(
+            reported = await admission.report(
                 tx,
                 found=proved.enrollment,
                 shown=shown,
@@ -157,7 +157,7 @@ class Decider:
         registered = await register.register(
             tx, enrolled=enrolled, environment=self._rules.environment, now=now
         )
-        await tickets.enrolled(tx, found=redeemed.enrollment, now=now)
+        await admission.enrolled(tx, found=redeemed.enrollment, now=now)
         crash_points.reach(SPENT)
         return registered
 

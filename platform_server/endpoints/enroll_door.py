@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from platform_server.cloud import tickets
+from platform_server.cloud import admission
 from platform_server.endpoints import enroll_decision, enroll_request, refusals, salvage
 from platform_server.enrollment import attempts, certificate, limiter
 from platform_server.enrollment import refusals as endings
@@ -107,7 +107,7 @@ class EnrollDoor:
             return _problem(
                 refusal.code, refusal.detail, request_id=request_id, members=refusal.members
             )
-        ending: enroll_decision.Ending | tickets.Reported
+        ending: enroll_decision.Ending | admission.Reported
         if isinstance(knock, enroll_request.Reporting):
             ending = await self._store.transact(lambda tx: self._decider.report(tx, knock=knock))
         else:
@@ -119,7 +119,7 @@ class EnrollDoor:
                 if knock.ticket is not None:
                     self._tell_operation()
                 return await self._welcome(ending, knock=knock, place=place)
-        if isinstance(ending, tickets.Reported | tickets.NotYet):
+        if isinstance(ending, admission.Reported | admission.NotYet):
             self._tell_operation()
             return _not_yet(ending, request_id=request_id)
         if isinstance(ending, endings.Limited):
@@ -231,9 +231,9 @@ def limited(seconds: int, *, request_id: str) -> DoorAnswer:
     )
 
 
-def _not_yet(ending: tickets.Reported | tickets.NotYet, *, request_id: str) -> DoorAnswer:
+def _not_yet(ending: admission.Reported | admission.NotYet, *, request_id: str) -> DoorAnswer:
     """204 for what was written down; 503 where the provider has to be asked first."""
-    if isinstance(ending, tickets.Reported):
+    if isinstance(ending, admission.Reported):
         return DoorAnswer(status=204, body=b"")
     return _problem(
         "provider-unavailable",

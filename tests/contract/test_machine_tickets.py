@@ -7,7 +7,7 @@ import functools
 import json
 import pathlib
 
-from platform_server.cloud import means, tickets
+from platform_server.cloud import admission, means, tickets
 from platform_server.store import contract
 from tests.support import domain, machine_orders
 from tests.support.clouds import pocket
@@ -133,7 +133,7 @@ async def test_first_boot_reports_its_phases_and_the_operation_follows(
     assert await _states(store) == ["active"]
     assert await guest.reports("starting") == 403  # the operation has ended
     phases = await store.read(
-        lambda tx: tickets.list_phases(tx, operation_id=guest.document.operation_id)
+        lambda tx: admission.list_phases(tx, operation_id=guest.document.operation_id)
     )
     assert [one["phase"] for one in phases] == ["fetching", "joining", "starting"]
     roles = await store.read(lambda tx: tx.fetch_one("SELECT roles FROM nodes"))
@@ -148,10 +148,10 @@ async def test_phases_are_bounded_in_pace_and_number_and_strangers_write_none(
     assert await guest.reports("fetching") == 204
     engine.platform.clock.jump(-1.5)
     assert await guest.reports("fetching") == 429
-    for _ in range(tickets.MOST_PHASES - 1):
+    for _ in range(admission.MOST_PHASES - 1):
         assert await guest.reports("fetching", "x" * 1000) == 204
     assert await guest.reports("fetching") == 429
-    assert await engine.platform.count("boot_phases") == tickets.MOST_PHASES
+    assert await engine.platform.count("boot_phases") == admission.MOST_PHASES
     person = await engine.platform.new_token("db-1")
     stranger = json.dumps(
         {"node_id": "db-1", "token": person.token.text(), "phase": "fetching"}
