@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from platform_server.cloud import connections, opening, using
+from platform_server.cloud import connections, machines, opening, using
 from platform_server.cloud.issuer import keys as issuer_keys
 from platform_server.cloud.issuer import outside
 from platform_server.store import contract as store_contract
@@ -46,6 +46,7 @@ class Checked:
     calls: Sequence[contract.ApiCall] = dataclasses.field(default=(), repr=False)
     capabilities: frozenset[contract.Capability] = frozenset()
     hints: Sequence[str] = ()  # what a refusal told beside its sentence
+    sees_known: bool = True  # one at least of the machines that were named is there for it
 
     @property
     def is_well(self) -> bool:
@@ -79,18 +80,25 @@ async def check(
     secret: secret_kit.Secret | None,
     actor: str,
     wanted: int = 1,
+    known: Sequence[machines.Machine] = (),
 ) -> Checked:
-    """Tries it; raises `outcomes.Fault` (no clear answer) and `StoreError` (not recorded)."""
+    """Tries it; raises `outcomes.Fault` (no clear answer) and `StoreError` (not recorded).
+
+    `known` are machines of ours, of which the credential has to see one: not every provider says
+    which account a token is of.
+    """
     warnings = [*await _look_from_outside(means, connection), *_age(means, connection)]
     validation: contract.Validation | None = None
     refused: str | None = None
     hints: Sequence[str] = ()
+    sees_known = True
     calls: Sequence[contract.ApiCall] = ()
     able: frozenset[contract.Capability] = frozenset()
     try:
         async with means.clouds.trial(connection, secret=secret, actor=actor) as driver:
             calls, able = driver.calls, driver.capabilities
             validation = await driver.validate()
+            sees_known = not known or await _sees_any(driver, known)
     except outcomes.Fault as fault:
         if fault.outcome not in _CLEAR:
             raise
@@ -112,7 +120,15 @@ async def check(
         calls=calls,
         capabilities=able,
         hints=hints,
+        sees_known=sees_known,
     )
+
+
+async def _sees_any(driver: contract.Driver, known: Sequence[machines.Machine]) -> bool:
+    for machine in known:
+        if await driver.describe(machine.provider_ref or "", region=machine.region) is not None:
+            return True
+    return False
 
 
 def with_findings(

@@ -10,11 +10,18 @@ account, nothing restarted, and a pause ends with it.
 import dataclasses
 import datetime
 import secrets as random_ids
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from platform_server.audit import actions, events
-from platform_server.cloud import checking, connections, pausing, setup_text, wishes
+from platform_server.cloud import (
+    checking,
+    connections,
+    machines,
+    pausing,
+    setup_text,
+    wishes,
+)
 from platform_server.sealing import envelope
 from platform_server.settings import groups
 from platform_server.store import contract as store_contract
@@ -24,6 +31,8 @@ from runtime_kit import secret as secret_kit
 UNPROVED: Final = "unproved"
 LOCAL: Final = "local"
 _AWS: Final = "aws"
+_MOST_MACHINES: Final = 2000
+_MOST_KNOWN: Final = 5
 
 
 class CredentialRefused(Exception):
@@ -86,10 +95,11 @@ class Connecting:
         secret = None
         if credential.kind is not credentials.Kind.NONE:
             secret = secret_kit.Secret(credentials.sealed_form(credential).decode())
+        known = () if former is None else await self._list_known(former)
         checked = await checking.check(
-            self._means, connection=candidate, secret=secret, actor=wish.actor
+            self._means, connection=candidate, secret=secret, actor=wish.actor, known=known
         )
-        _require_same_account(former, checked=checked)
+        _require_same_account(former, checked=checked, known=known)
         saved = self._found(candidate, credential=credential, checked=checked)
         may_wait = credential.kind in wishes.SET_UP_FIRST and _is_unproved(former)
         if not checked.is_well and not may_wait:
@@ -130,6 +140,18 @@ class Connecting:
         return saved
 
     # Inside.
+
+    async def _list_known(self, former: connections.Connection) -> Sequence[machines.Machine]:
+        """Some machines that the provider has shown to the former credential, the newest first."""
+        live = await self._store.read(
+            lambda tx: machines.list_live(
+                tx, connection_id=former.connection_id, limit=_MOST_MACHINES
+            )
+        )
+        seen = [
+            one for one in live if one.provider_ref and one.seen_at is not None and not one.missed
+        ]
+        return seen[: -_MOST_KNOWN - 1 : -1]
 
     def _found(
         self,
@@ -313,11 +335,22 @@ def _is_unproved(former: connections.Connection | None) -> bool:
 
 
 def _require_same_account(
-    former: connections.Connection | None, *, checked: checking.Checked
+    former: connections.Connection | None,
+    *,
+    checked: checking.Checked,
+    known: Sequence[machines.Machine],
 ) -> None:
     """Machines of the former account could be neither seen nor deleted with another one's."""
     if former is None or checked.validation is None or not former.account:
         return
+    if known and not checked.sees_known:
+        names = ", ".join(one.node_id for one in known)
+        raise ConnectionDiffers(
+            f"This credential does not see what was made through {former.name} ({names}): it is of "
+            "another account or project, so save it under another name. Where those machines were "
+            "deleted there by hand, have them deleted and forgotten here first: enlist cloud "
+            "machines delete|forget NODE"
+        )
     if checked.validation.account != former.account:
         raise ConnectionDiffers(
             f"The connection {former.name} is to the account {former.account}, and this credential "

@@ -296,6 +296,26 @@ async def test_a_connection_is_not_turned_into_one_to_another_provider(
         await desk.connecting.save(desk.wish(token=TOKEN, provider="digitalocean"))
 
 
+async def test_a_token_of_another_project_is_not_taken_over_a_connection_with_machines(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    found = await desk.get()
+    ref = hetzner.plant(name="web-1", tags={})
+
+    async def machine(tx: contract.Tx) -> None:
+        await _insert(tx, table="cloud_machines", connection_id=found.connection_id)
+        await tx.execute("UPDATE cloud_machines SET provider_ref = ?, seen_at = 1", ref)
+
+    await store.transact(machine)
+    await desk.connecting.save(desk.wish(token=TOKEN))  # it sees the machine
+    with hetzner_bench.HetznerBench() as other:
+        wish = desk.wish(token=TOKEN, settings={"endpoint": other.address})
+        with pytest.raises(connecting.ConnectionDiffers, match=r"does not see what .* \(web-1\)"):
+            await desk.connecting.save(wish)
+    assert (await desk.get()).settings == {"endpoint": hetzner.address}
+
+
 async def test_an_address_of_its_own_is_refused_unless_the_settings_allow_it(
     store: contract.Store, hetzner: hetzner_bench.HetznerBench
 ) -> None:
