@@ -258,6 +258,7 @@ class Guest:
 
     engine: Engine
     ref: str = ""
+    instance_id: str | None = None
 
     def __post_init__(self) -> None:
         here = self.engine.cloud.ever()[-1]
@@ -276,7 +277,7 @@ class Guest:
         """One enroll request."""
         given: dict[str, Any] = {
             "ticket": self.ticket,
-            "instance": {"id": self.ref},
+            "instance": {"id": self.instance_id or self.ref},
             "certificate": self.certificate,
             **more,
         }
