@@ -98,7 +98,7 @@ def tell_end(found: Any) -> None:
 
 def lines(found: Any) -> list[str]:
     """An operation for a person: its facts, its steps, its parts."""
-    moments_of = ("created_at", "updated_at", "ended_at", "deadline_at")
+    moments_of = ("created_at", "updated_at", "ended_at", "deadline_at", "waiting_since")
     apart = ("steps", "parts")
     shown = columns.facts(
         [
@@ -154,6 +154,11 @@ def _news(found: Any, *, told: set[tuple[str, int | str]]) -> Iterator[str]:
         if step_key not in told:
             told.add(step_key)
             yield _line(found["node_id"], step["state"], step["detail"])
+    waiting = found.get("waiting")
+    if waiting and (found["operation_id"], waiting) not in told:
+        told.add((found["operation_id"], waiting))
+        since = moments.local(found.get("waiting_since"))
+        yield _line(found["node_id"], found["state"], f"waiting since {since}: {waiting}")
 
 
 def _about(found: Any) -> str:

@@ -105,8 +105,9 @@ class BootPhase(admin.Answer):
 class Machine(admin.Answer):
     """One machine, from its order to its confirmed end.
 
-    `state` is that of the operation which has it in hand; `power` what the provider says as of
-    `seen_at`. `still_billed` is true until the end is confirmed.
+    `state` is that of the operation which has it in hand, and `waiting` what is in that one's way
+    since `waiting_since`; `power` is what the provider says as of `seen_at`. `still_billed` is true
+    until the end is confirmed.
     """
 
     machine_id: str
@@ -116,6 +117,8 @@ class Machine(admin.Answer):
     connection: str
     operation_id: str
     state: operation_models.OperationState
+    waiting: str | None = None
+    waiting_since: admin.Moment | None = None
     region: str
     size: str
     image: str

@@ -165,6 +165,8 @@ def _state(one: Any) -> str:
         return "gone"
     if one["forgotten_at"]:
         return "forgotten"
+    if one.get("waiting"):
+        return f"{one['state']}, waiting"
     if one["power"] == "off" and one["still_billed"]:
         return f"{one['state']}, still billed"
     return str(one["state"])
@@ -173,7 +175,7 @@ def _state(one: Any) -> str:
 def _facts(found: Any) -> Iterator[str]:
     apart = ("children", "phases", "price", "addresses", "spent_micros")
     rows: list[tuple[str, object]] = [
-        (name, moments.local(value) if name.endswith("_at") and value else value)
+        (name, moments.local(value) if name.endswith(("_at", "_since")) and value else value)
         for name, value in found.items()
         if name not in apart
     ]

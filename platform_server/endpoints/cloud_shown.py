@@ -1,5 +1,7 @@
 """Connections, machines and what hangs on them as the API shows them; never a credential."""
 
+import dataclasses
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -140,6 +142,7 @@ async def machine_page(
             one,
             connection=names.get(one.connection_id, one.connection_id),
             state=_state_of(one, states=states),
+            waits=states.get(f"node:{one.node_id}") if one.counts else None,
             spent=sum(total.spent_micros for total in totals.get(one.machine_id, ())),
         )
         for one in found
@@ -213,7 +216,7 @@ def child(
 
 
 def _machine(
-    found: machines.Machine, *, connection: str, state: str, spent: int
+    found: machines.Machine, *, connection: str, state: str, waits: "_State | None", spent: int
 ) -> cloud_machines.Machine:
     return cloud_machines.Machine(
         machine_id=found.machine_id,
@@ -223,6 +226,8 @@ def _machine(
         connection=connection,
         operation_id=found.operation_id,
         state=cast("Any", state),
+        waiting=None if waits is None else waits.waiting,
+        waiting_since=None if waits is None else waits.waiting_since,
         region=found.region,
         size=found.size,
         image=found.image,
@@ -256,39 +261,55 @@ async def _names(tx: contract.Tx, found: Sequence[machines.Machine]) -> Mapping[
     return {row["connection_id"]: row["name"] for row in rows}
 
 
-async def _states(tx: contract.Tx, found: Sequence[machines.Machine]) -> Mapping[str, str]:
-    """By operation id the state of each order, by node id that of what is open on it."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """How an operation stands, and what is in its way."""
+
+    state: str
+    waiting: str | None
+    waiting_since: datetime.datetime | None
+
+
+async def _states(tx: contract.Tx, found: Sequence[machines.Machine]) -> Mapping[str, _State]:
+    """By operation id how each order stands, by node id what is open on it."""
     orders = sorted({one.operation_id for one in found})
     nodes = sorted({one.node_id for one in found})
     rows = await tx.fetch_all(
-        "SELECT operation_id, subject, state, ended_at FROM operations "  # noqa: S608 - marks
-        f"WHERE operation_id IN ({_marks(orders)}) "
+        "SELECT operation_id, subject, state, ended_at, waiting, waiting_since "  # noqa: S608 - marks
+        f"FROM operations WHERE operation_id IN ({_marks(orders)}) "
         f"OR (ended_at IS NULL AND subject IN ({_marks(nodes)}))",
         *orders,
         *nodes,
     )
-    known: dict[str, str] = {}
+    known: dict[str, _State] = {}
     for row in rows:
-        known[row["operation_id"]] = row["state"]
+        stands = _State(
+            state=row["state"],
+            waiting=row["waiting"],
+            waiting_since=_moment(row["waiting_since"]),
+        )
+        known[row["operation_id"]] = stands
         if row["ended_at"] is None:
-            known[f"node:{row['subject']}"] = row["state"]
+            known[f"node:{row['subject']}"] = stands
     return known
 
 
-def _state_of(found: machines.Machine, *, states: Mapping[str, str]) -> str:
+def _state_of(found: machines.Machine, *, states: Mapping[str, _State]) -> str:
     if found.gone_at is not None and found.active_at is not None:
         return "deleted"
     if found.counts and f"node:{found.node_id}" in states:
-        return states[f"node:{found.node_id}"]
-    ended = "active" if found.active_at is not None else "failed"  # its order was purged
-    return states.get(found.operation_id, ended)
+        return states[f"node:{found.node_id}"].state
+    order = states.get(found.operation_id)
+    if order is not None:
+        return order.state
+    return "active" if found.active_at is not None else "failed"  # its order was purged
 
 
 def _marks(values: Sequence[str]) -> str:
     return ", ".join("?" for _ in values)
 
 
-def _moment(micros: int | None) -> Any:
+def _moment(micros: int | None) -> datetime.datetime | None:
     return None if micros is None else clock_kit.from_micros(micros)
 
 

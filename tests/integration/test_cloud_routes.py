@@ -6,6 +6,8 @@ called but this very host, which needs no credential.
 
 import dataclasses
 import pathlib
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -282,3 +284,22 @@ async def test_a_rehearsed_save_asks_nobody_and_keeps_nothing(rig: Rig) -> None:
     answered = await rig.http.local.put(path, json=body, params={"check": "true"})
     assert answered.json()["changes"][0]["action"] == "save"
     assert _said(await rig.http.local.get(path)) == (404, "not-found")
+
+
+_LIST_LOADED = (
+    "import sys, platform_server.app.assembly\n"
+    "print(sorted({name.partition('.')[0] for name in sys.modules}))"
+)
+
+
+def test_an_engine_loads_no_cloud_sdk_before_a_connection_is_opened() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", _LIST_LOADED],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert "platform_server" in loaded
+    for sdk in ("boto3", "botocore", "hcloud", "libcloud", "google"):
+        assert f"'{sdk}'" not in loaded

@@ -65,6 +65,25 @@ def test_the_exit_code_says_how_an_order_ended(
         assert f"operations resolve {begun.operation_id} adopt|retry|give-up" in done.err
 
 
+def test_what_is_in_the_way_is_told_once_and_shown(
+    enlist: Enlist, platform: standin.StandIn
+) -> None:
+    begun = platform.cloud.begin("delete-machine", "demo", ())
+    away = {"waiting": "The provider is away.", "waiting_since": standin_cloud.NOW}
+    platform.cloud.becomes = [
+        {"state": "deleting", **away},
+        {"state": "deleting", **away},
+        {"state": "deleted", "waiting": None, "waiting_since": None},
+    ]
+    done = enlist("operations", "watch", begun.operation_id)
+    assert done.code == 0
+    line = "demo: deleting, waiting since 2026-01-31 12:00:00: The provider is away."
+    assert done.err.splitlines().count(line) == 1
+    platform.cloud.machines["demo"] = standin_cloud.machine("demo", state="deleting", **away)
+    assert "deleting, waiting" in enlist("cloud", "machines", "list").out
+    assert "The provider is away." in enlist("cloud", "machines", "show", "demo").out
+
+
 def test_check_says_the_price_and_orders_nothing(enlist: Enlist, platform: standin.StandIn) -> None:
     done = enlist(*CREATE, "--check", "--wait")
     assert (done.code, done.err) == (0, "")
