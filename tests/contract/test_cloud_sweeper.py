@@ -5,7 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from platform_server.cloud import known, orphan_kind, orphans
+from platform_server.cloud import (
+    adopting,
+    costs,
+    known,
+    machines,
+    orphan_kind,
+    orphans,
+    requests,
+)
 from platform_server.store import contract
 from provisioning import contract as provider
 from provisioning import naming
@@ -13,6 +21,7 @@ from tests.support import cloud_desk
 from tests.support.clouds import bench as bench_kit
 from tests.support.clouds import hetzner_bench
 from tests.support.clouds import script as script_kit
+from wire_protocol import ids
 
 HOUR = datetime.timedelta(hours=1)
 OTHER = "in-another-installation"
@@ -130,6 +139,48 @@ async def test_a_person_has_an_orphan_deleted_at_once_and_the_operation_confirms
     assert (await desk.stands(made.operation)).state == "done"
     assert hetzner.ledger.living() == []
     assert hetzner.ledger.count("DELETE /v1/servers/{id}") == 1
+
+
+async def test_b10_a_person_adopts_it_and_it_is_a_machine_like_any_other(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    ref = hetzner.plant(name="web-1-lost", tags=_tags("op-lost"))
+    desk.clock.advance(7200)
+    await desk.sweeper().sweep_all()
+    connection = await desk.get()
+
+    async def adopt(node: str, *, provider_ref: str = ref) -> machines.Machine:
+        return await store.transact(
+            lambda tx: adopting.adopt(
+                tx,
+                connection=connection,
+                provider_ref=provider_ref,
+                node_id=ids.parse_node_id(node),
+                asked=desk.asked,
+            )
+        )
+
+    with pytest.raises(orphans.NoSuchOrphan):
+        await adopt("web-1", provider_ref="999")
+    machine = await adopt("web-1")
+    assert (machine.provider_ref, machine.counts, machine.node_id) == (ref, True, "web-1")
+    assert await _listed(desk) == []
+    (swept,) = await desk.sweeper(orphans="delete", grace=HOUR).sweep_all()
+    assert swept.found == []
+    assert machine.price is not None
+    totals = await store.read(
+        lambda tx: costs.total_of(tx, subject_ids=[machine.machine_id], now=desk.clock.now())
+    )
+    (total,) = totals[machine.machine_id]
+    assert total.spent_micros == 2 * machine.price.hourly_micros  # since it was made
+    hetzner.plant(name="web-1-more", tags=_tags("op-more"))
+    await desk.sweeper().sweep_all()
+    (left,) = await store.read(lambda tx: orphans.list_page(tx, limit=10))
+    with pytest.raises(requests.NodeTaken):
+        await adopt("web-1", provider_ref=left.provider_ref)
+    (entry,) = await desk.actions("cloud.orphans.adopt")
+    assert (entry["actor"], entry["target"]) == (cloud_desk.ACTOR, "web-1")
 
 
 async def test_what_became_known_meanwhile_is_not_deleted(
