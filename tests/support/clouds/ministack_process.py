@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import boto3
 
-from tests.support import machine, waits
+from tests.support import machine, operators, waits
 
 ACCOUNT: Final = "000000000000"
 _STOPS_WITHIN = 10.0
@@ -52,6 +52,16 @@ async def running(folder: pathlib.Path) -> AsyncIterator[Ministack]:
     where = f"127.0.0.1:{port}"
     with _server(folder, port=port):
         await waits.until(lambda: _answers(where), seconds=60)
+        yield Ministack(where)
+
+
+@contextlib.contextmanager
+def started(folder: pathlib.Path) -> Iterator[Ministack]:
+    """The same for a test without a loop of its own."""
+    port = machine.free_port()
+    where = f"127.0.0.1:{port}"
+    with _server(folder, port=port):
+        operators.wait_until(lambda: _answers(where), what="ministack answers")
         yield Ministack(where)
 
 
