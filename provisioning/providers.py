@@ -9,7 +9,7 @@ import enum
 import importlib
 import ipaddress
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, Protocol, cast
 
 from provisioning import contract, credentials
@@ -62,6 +62,7 @@ class Opening:
     endpoints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     assertion: Assertion | None = None
     limits: TimeLimits = TimeLimits()
+    memory: MutableMapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,12 @@ this installation that every connection of a provider shares.
 
 import asyncio
 import dataclasses
+import datetime
 import importlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from platform_server.cloud import using
+from platform_server.cloud import connections, using
 from platform_server.cloud.issuer import documents, signers
 from platform_server.sealing import envelope
 from platform_server.settings import groups
@@ -46,6 +47,7 @@ class ProviderOpener:
         self._clock = clock
         self._cloud = cloud
         self._shared = shared or {}
+        self._memories: dict[str, tuple[datetime.datetime, dict[str, Any]]] = {}
 
     async def __call__(self, opening: using.Opening) -> contract.Driver:
         """See `using.Opener`; raises `outcomes.Fault` where the connection cannot be opened."""
@@ -68,10 +70,19 @@ class ProviderOpener:
                     clock=self._clock,
                     endpoints=endpoints,
                     assertion=await self._assertion(opening),
+                    memory=self._memory(connection),
                 ),
             )
         except (providers.Refused, providers.Unknown, credentials.Unusable) as fault:
             raise _lost(str(fault)) from fault
+
+    def _memory(self, connection: connections.Connection) -> dict[str, Any]:
+        """What drivers of this very credential handed on; another credential begins anew."""
+        since, memory = self._memories.get(connection.connection_id, (None, {}))
+        if since != connection.credential_at:
+            memory = {}
+            self._memories[connection.connection_id] = connection.credential_at, memory
+        return memory
 
     async def _assertion(self, opening: using.Opening) -> providers.Assertion | None:
         connection = opening.connection

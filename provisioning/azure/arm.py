@@ -151,6 +151,10 @@ class Arm:
             raise
         return answer.body if isinstance(answer.body, dict) else {}
 
+    def prove_anew(self) -> None:
+        """Has the next call prove who we are, whatever token is held."""
+        self._tokens.forget()
+
     def path_of(self, link: Any) -> str | None:
         """Path and query of an address on the host that we ask; None for any other."""
         if not isinstance(link, str):

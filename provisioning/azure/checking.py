@@ -42,6 +42,7 @@ class Checking:
 
     async def validate(self) -> contract.Validation:
         """Who we are here and what is missing."""
+        self.arm.prove_anew()  # a token that is held proves nothing of the credential now
         missing = await self._missing_in_group()
         tested = catalogue.tested("azure")
         asked = subscription.Subscription(self.arm, self.place)

@@ -22,6 +22,7 @@ from runtime_kit import secret as secret_kit
 ADDRESS: Final = "https://login.microsoftonline.com"
 _SCOPE: Final = "https://management.azure.com/.default"
 _BEARER: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_HELD: Final = "token"  # in the memory that openings share
 _FRESH_SHARE: Final = 0.8  # of a token's life; then a new one is fetched
 _LONGEST: Final = datetime.timedelta(hours=24)
 _TENANT: Final = re.compile(r"[A-Za-z0-9.-]{1,100}")
@@ -50,8 +51,7 @@ class Tokens:
         self._clock = opening.clock
         self._assertion = opening.assertion
         self._lock = asyncio.Lock()
-        self._token: secret_kit.Secret | None = None
-        self._until = opening.clock.now()
+        self._memory = opening.memory
         self._client = client.Client(
             opening.endpoints.get("login", opening.endpoints.get("", ADDRESS)),
             observer=opening.observer,
@@ -71,21 +71,22 @@ class Tokens:
         """
         del call
         async with self._lock:
-            token = self._token
-            if token is None or self._clock.now() >= self._until:
-                token = self._token = await self._fetch()
+            token, until = self._memory.get(_HELD, (None, None))
+            if token is None or self._clock.now() >= until:
+                token = await self._fetch()
             return {"authorization": f"Bearer {token.reveal()}"}
 
     def secrets(self) -> tuple[str, ...]:
         """What may come back in no sentence."""
-        held = [] if self._token is None else [self._token.reveal()]
+        token, _ = self._memory.get(_HELD, (None, None))
+        held = [] if token is None else [token.reveal()]
         if isinstance(self._proof, credentials.AzureSecret):
             held.append(self._proof.client_secret.reveal())
         return tuple(held)
 
     def forget(self) -> None:
         """Has the next call fetch a new one: this one was refused."""
-        self._token = None
+        self._memory.pop(_HELD, None)
 
     async def close(self) -> None:
         """Gives its connections back."""
@@ -108,8 +109,9 @@ class Tokens:
         token, seconds = told.get("access_token"), _seconds(told.get("expires_in"))
         if not isinstance(token, str) or not token.isascii() or seconds is None:
             raise client.out_of_shape(calls.TOKEN)
-        self._until = self._clock.now() + seconds * _FRESH_SHARE
-        return secret_kit.Secret(token)
+        held = secret_kit.Secret(token)
+        self._memory[_HELD] = held, self._clock.now() + seconds * _FRESH_SHARE
+        return held
 
     def _proven(self) -> dict[str, str]:
         if isinstance(self._proof, credentials.AzureSecret):

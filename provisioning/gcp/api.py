@@ -134,6 +134,10 @@ class Api:
         told = await self._sent(self._services, calls.SERVICE, path)
         return str(told.get("state", ""))
 
+    def prove_anew(self) -> None:
+        """Has the next call prove who we are, whatever token is held."""
+        self._tokens.forget()
+
     async def close(self) -> None:
         """Gives connections back."""
         for one in (self._compute, self._resources, self._services):

@@ -34,6 +34,7 @@ class Checking:
 
     async def validate(self) -> contract.Validation:
         """Who we are here and what is missing."""
+        self.api.prove_anew()  # a token that is held proves nothing of the credential now
         needed = calls.rights_of(contract.Feature)
         held = await self.api.held_rights(needed)
         missing = tuple(right for right in needed if right not in held)

@@ -31,6 +31,7 @@ IAM: Final = "https://iamcredentials.googleapis.com"
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
 _JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
 _EMAIL: Final = re.compile(r"[a-z0-9.-]+@[a-z0-9.-]+")
+_HELD: Final = "token"  # in the memory that openings share
 _FRESH_SHARE: Final = 0.8
 _MOST_BYTES: Final = 65_536
 
@@ -67,8 +68,7 @@ class Tokens:
         self._source = _source(opening, proof=proof)
         self._key = proof.private_key if isinstance(proof, credentials.GcpKey) else None
         self._lock = asyncio.Lock()
-        self._token: secret_kit.Secret | None = None
-        self._until = opening.clock.now()
+        self._memory = opening.memory
 
     async def headers(self, call: contract.ApiCall) -> Mapping[str, str]:
         """The header of authority for this call.
@@ -78,21 +78,22 @@ class Tokens:
         """
         del call
         async with self._lock:
-            token = self._token
-            if token is None or self._opening.clock.now() >= self._until:
-                token = self._token = await self._fetch()
+            token, until = self._memory.get(_HELD, (None, None))
+            if token is None or self._opening.clock.now() >= until:
+                token = await self._fetch()
             return {"authorization": f"Bearer {token.reveal()}"}
 
     def secrets(self) -> tuple[str, ...]:
         """What may come back in no sentence."""
-        held = [] if self._token is None else [self._token.reveal()]
+        token, _ = self._memory.get(_HELD, (None, None))
+        held = [] if token is None else [token.reveal()]
         if self._key is not None:
             held.append(self._key.reveal())
         return tuple(held)
 
     def forget(self) -> None:
         """Has the next call fetch a new one: this one was refused."""
-        self._token = None
+        self._memory.pop(_HELD, None)
 
     async def _fetch(self) -> secret_kit.Secret:
         await self._opening.observer(calls.TOKEN)
@@ -110,8 +111,9 @@ class Tokens:
             raise answers.unreachable(calls.TOKEN.name, str(fault)) from None
         except google.auth.exceptions.GoogleAuthError:  # its words may quote the answer
             raise client.out_of_shape(calls.TOKEN) from None
-        self._until = self._opening.clock.now() + life * _FRESH_SHARE
-        return secret_kit.Secret(token)
+        held = secret_kit.Secret(token)
+        self._memory[_HELD] = held, self._opening.clock.now() + life * _FRESH_SHARE
+        return held
 
     def _exchange(self) -> tuple[str, datetime.timedelta]:
         limits = self._opening.limits

@@ -198,6 +198,19 @@ async def test_b80_a_clock_that_is_off_is_said_in_minutes_and_is_no_bad_credenti
     assert "20 minutes behind" in str(fault)
 
 
+async def test_openings_of_one_credential_share_its_token_and_a_check_proves_it_anew(
+    bench: Bench,
+) -> None:
+    opening = bench.opening()
+    for _ in range(3):
+        driver = providers.open_driver("azure", opening)
+        await driver.inventory(bench_kit.INSTALLATION)
+        await driver.close()
+    assert bench.cloud.entra.given == 1
+    await validated(providers.open_driver("azure", opening))
+    assert bench.cloud.entra.given == 2
+
+
 # --- rights -------------------------------------------------------------------------------------
 
 
