@@ -113,6 +113,26 @@ def failed(
     )
 
 
+def of_asking(fault: outcomes.Fault) -> outcomes.Fault:
+    """The fault of asking how something accepted is doing, which says nothing about that thing.
+
+    Whatever kept the question from being answered (no connection, a right taken away, a refusal)
+    would otherwise read as the order's own end. A lost credential stays one, and so does a call
+    too many.
+    """
+    ends = {outcomes.Outcome.NOT_DONE_RETRYABLE, outcomes.Outcome.NOT_DONE_PERMANENT}
+    if fault.outcome not in ends or fault.topic is outcomes.Topic.RATE:
+        return fault
+    return outcomes.Fault(
+        str(fault),
+        outcome=outcomes.Outcome.UNKNOWN,
+        topic=fault.topic,
+        code=fault.code,
+        retry_after=fault.retry_after,
+        link=fault.link,
+    )
+
+
 def unreachable(what: str, reason: str) -> outcomes.Fault:
     """No connection came about, so nothing was sent."""
     return outcomes.Fault(

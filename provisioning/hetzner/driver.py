@@ -7,7 +7,6 @@ Known limits: no console; a token shows neither its project nor the project's li
 checks behind the write probe is known from documents and waits for a live account to confirm it.
 """
 
-import asyncio
 import datetime
 import hashlib
 from collections.abc import Sequence
@@ -190,12 +189,10 @@ class Driver:
     async def console(self, ref: str, *, region: str) -> str | None:
         """Nothing: the console is a screen there, no text."""
         del ref, region
-        await asyncio.sleep(0)
         return None
 
     async def close(self) -> None:
         """Gives connections and threads back."""
-        await asyncio.sleep(0)
         self._servers.close()
         self._api.close()
 

@@ -39,8 +39,7 @@ class Polls:
         for _, answer in self._waiting:
             answer.cancel()
 
-    async def _go_on(self) -> None:
-        await asyncio.sleep(0)  # whoever asks in the same turn of the loop comes along
+    async def _go_on(self) -> None:  # begins when whoever asks in this turn of the loop has asked
         while self._waiting:
             batch, wanted = [], dict[int, None]()
             while self._waiting and len(wanted) < MOST_AT_ONCE:

@@ -54,7 +54,10 @@ class Servers:
         ids = tuple(int(one) for one in (created.progress or "").split(",") if one)
         if not ids:
             return contract.Progress.DONE
-        told = await self._polls.ask(ids)
+        try:
+            told = await self._polls.ask(ids)
+        except outcomes.Fault as fault:
+            raise answers.of_asking(fault) from None
         for action in (told[one] for one in ids if one in told):
             error: Mapping[str, Any] = action.get("error") or {}
             if action.get("status") == "error":

@@ -8,7 +8,7 @@ import dataclasses
 
 import pytest
 
-from provisioning import contract, naming, outcomes
+from provisioning import contract, naming, outcomes, providers
 from tests.support import waits
 from tests.support.clouds import bench as bench_kit
 from tests.support.clouds.asking import (
@@ -178,6 +178,32 @@ async def test_a_failed_poll_is_no_end_of_the_order(bench: Bench, driver: contra
     bench.settle()
     assert await driver.poll(created) is contract.Progress.DONE
     assert bench.ledger.count(bench.steps[Step.CREATE]) == 1
+
+
+async def test_a_poll_that_cannot_be_made_is_no_end_of_the_order(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    """B12: neither a network that is away nor a right that was taken says what became of it."""
+    if Step.POLL not in bench.steps or Verb.FAIL_CODE not in bench.verbs:
+        pytest.skip(f"{bench.provider} has nothing to poll")
+    created = await driver.create(await settled(driver, bench.request()))
+    armed = Armed(verb=Verb.FAIL_CODE, code="SomethingNewRefused", status=403)
+    bench.script.arm_always(armed, on=bench.steps[Step.POLL])
+    ended = {Outcome.NOT_DONE_PERMANENT, Outcome.NOT_DONE_RETRYABLE}
+    assert (await failing(driver.poll(created))).outcome not in ended
+    opening = bench.opening()
+    nowhere = dict.fromkeys(opening.endpoints or {"": ""}, "http://127.0.0.1:9")
+    lost = providers.open_driver(
+        bench.provider,
+        dataclasses.replace(opening, endpoints=nowhere, limits=bench_kit.SHORT),
+    )
+    try:
+        assert (await failing(lost.poll(created))).outcome not in ended
+    finally:
+        await lost.close()
+    bench.script.disarm(on=bench.steps[Step.POLL])
+    bench.settle()
+    assert await driver.poll(created) is contract.Progress.DONE
 
 
 async def test_what_fails_after_it_was_accepted_is_told_with_its_class(

@@ -233,3 +233,21 @@ def test_a_budget_is_read_where_both_numbers_stand(
 ) -> None:
     found = answers.budget_of({"ratelimit-remaining": left, "ratelimit-limit": most})
     assert found == budget
+
+
+@pytest.mark.parametrize(
+    ("outcome", "topic", "read"),
+    [
+        (Outcome.NOT_DONE_RETRYABLE, Topic.NETWORK, Outcome.UNKNOWN),
+        (Outcome.NOT_DONE_PERMANENT, Topic.RIGHTS, Outcome.UNKNOWN),
+        (Outcome.NOT_DONE_PERMANENT, Topic.OTHER, Outcome.UNKNOWN),
+        (Outcome.NOT_DONE_RETRYABLE, Topic.RATE, Outcome.NOT_DONE_RETRYABLE),
+        (Outcome.AUTH_LOST, Topic.AUTH, Outcome.AUTH_LOST),
+        (Outcome.UNKNOWN, Topic.NETWORK, Outcome.UNKNOWN),
+    ],
+)
+def test_b12_a_question_that_was_not_answered_ends_no_order(
+    outcome: outcomes.Outcome, topic: outcomes.Topic, read: outcomes.Outcome
+) -> None:
+    asked = answers.of_asking(outcomes.Fault("why", outcome=outcome, topic=topic, code="c"))
+    assert (asked.outcome, asked.topic, asked.code, str(asked)) == (read, topic, "c", "why")

@@ -9,6 +9,7 @@ import pytest
 
 from provisioning import answers, client, contract, outcomes, providers
 from runtime_kit import clock as clock_kit
+from tests.support import waits
 
 NOW = datetime.datetime(2026, 12, 1, 12, 0, tzinfo=datetime.UTC)
 GET = contract.ApiCall(name="GET /things", feature=contract.Feature.CATALOG)
@@ -164,7 +165,7 @@ async def test_an_answer_that_drips_ends_with_its_time() -> None:
     async def dripping() -> object:
         while True:
             yield b"x"
-            await asyncio.sleep(0.01)
+            await waits.pace()
 
     one, _ = speaking(lambda _: httpx.Response(200, content=dripping()))  # type: ignore[arg-type]
     async with asyncio.timeout(1.5):
