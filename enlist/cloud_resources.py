@@ -124,6 +124,17 @@ def delete_orphan(*, connection: str, kind: str, provider_ref: str) -> "calls.Ca
     )
 
 
+def adopt_orphan(*, connection: str, provider_ref: str, node_id: str) -> "calls.Call[admin.Done]":
+    """That machine is the one of this node; nothing is asked of the provider."""
+    return calls.Call(
+        method="POST",
+        path="/cloud/orphans/adopt",
+        answer="admin:Done",
+        body={"connection": connection, "provider_ref": provider_ref, "node_id": node_id},
+        keyed=True,
+    )
+
+
 def _list(
     kind: str,
     *,
@@ -170,6 +181,7 @@ class Resources(methods.Noun):
     forget = methods.Sync(forget)
     orphans = methods.Sync(orphans)
     delete_orphan = methods.Sync(delete_orphan)
+    adopt_orphan = methods.Sync(adopt_orphan)
 
 
 class AsyncResources(methods.AsyncNoun):
@@ -187,3 +199,4 @@ class AsyncResources(methods.AsyncNoun):
     forget = methods.Async(forget)
     orphans = methods.Async(orphans)
     delete_orphan = methods.Async(delete_orphan)
+    adopt_orphan = methods.Async(adopt_orphan)

@@ -232,6 +232,14 @@ class DeleteOrphan(admin.Request):
     provider_ref: Ref
 
 
+class AdoptOrphan(admin.Request):
+    """`POST /cloud/orphans/adopt`: that machine is the one of this node."""
+
+    connection: cloud.ConnectionName
+    provider_ref: Ref
+    node_id: admin.NodeIdField
+
+
 class ForgetRequest(admin.Request):
     """`POST /cloud/machines/{machine}/forget`: it is gone, or no longer ours; a person says so."""
 

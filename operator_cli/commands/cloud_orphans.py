@@ -25,6 +25,7 @@ def orphans() -> None:
     Examples:
       enlist cloud orphans list
       enlist cloud orphans delete hetzner machine 4711 --wait
+      enlist cloud orphans adopt hetzner 4711 web-1
     """
 
 
@@ -55,6 +56,26 @@ def delete(through: str, kind: str, ref: str, *, wait: bool) -> None:
     """
     call = calls.delete_orphan(connection=through, kind=kind, provider_ref=ref)
     resource_lines.begin(call, question=f"Delete the {kind} {ref} at {through}?", wait=wait)
+
+
+@arguments.command(orphans, "adopt")
+@click.argument("through", metavar="CONNECTION")
+@click.argument("ref", metavar="REF")
+@click.argument("node", metavar="NODE")
+def adopt(through: str, ref: str, node: str) -> None:
+    """Say that the orphan machine with the provider's id REF is the one of NODE.
+
+    It is a machine like any other from then on: listed, billed since it was made, rebooted and
+    deleted. The node itself is not touched; where it has never enrolled, delete the machine and
+    order another.
+
+    Example:
+      enlist cloud orphans adopt hetzner 4711 web-1
+    """
+    call = calls.adopt_orphan(connection=through, provider_ref=ref, node_id=node)
+    done = connection.change(call, question=f"Adopt the machine {ref} at {through} as {node}?")
+    if done is not None:
+        printing.show(done, lines=lambda: printing.changes(done, check=False))
 
 
 def _table(found: Any) -> Iterator[str]:

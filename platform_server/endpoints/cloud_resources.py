@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import pydantic
 
 from platform_server.cloud import (
+    adopting,
     beside,
     connections,
     consent,
@@ -31,7 +32,7 @@ from platform_server.endpoints import (
 from platform_server.operations import records
 from platform_server.store import contract
 from provisioning import contract as provider_contract
-from wire_protocol import admin, cloud, cloud_machines
+from wire_protocol import admin, cloud, cloud_machines, ids
 
 _CURSOR: Final = (str, str)
 _MOST_ORPHANS: Final = 500
@@ -294,6 +295,32 @@ class CloudResources:
 
         return await self._asked(call, work)
 
+    async def adopt_orphan(
+        self, call: calls.Call[cloud_machines.AdoptOrphan, routes.NoQuery]
+    ) -> calls.Reply:
+        """A person says whose machine it is."""
+        self._means.require()
+        body, asked = call.body, cloud_means.asked_of(call)
+
+        async def work(tx: contract.Tx) -> calls.Changed:
+            machine = await adopting.adopt(
+                tx,
+                connection=await connections.get(tx, connection_id=body.connection),
+                provider_ref=body.provider_ref,
+                node_id=ids.parse_node_id(body.node_id),
+                asked=asked,
+            )
+            changes = [
+                admin.Change(
+                    action="adopt",
+                    target=f"machine {body.provider_ref}",
+                    detail=f"it is the machine of {machine.node_id}, and is billed as one",
+                )
+            ]
+            return calls.Changed(changes=changes, answer=admin.Done(changes=changes))
+
+        return await self._asked(call, work)
+
     def served(self) -> tuple[routes.Route, ...]:
         """The routes of this module."""
         found = [
@@ -321,6 +348,16 @@ class CloudResources:
                 status=_BEGUN,
                 changes=True,
                 problems=usual,
+            ),
+            routes.Route(
+                method="POST",
+                path="/api/v1/cloud/orphans/adopt",
+                summary="Say whose machine an orphan is.",
+                handler=self.adopt_orphan,
+                request=cloud_machines.AdoptOrphan,
+                answer=admin.Done,
+                changes=True,
+                problems=(*usual, "node-exists"),
             ),
         )
 

@@ -37,6 +37,9 @@ class Rig:
     told: list[None]
 
 
+ISSUER = "https://id.example.org/enlist"
+
+
 def _given(folder: pathlib.Path) -> orders.Orders:
     return orders.Orders(
         data_dir=folder,
@@ -126,6 +129,7 @@ def _filled(path: str) -> str:
 
 
 BODIES: dict[str, Any] = {
+    "POST /issuer/rotate": {},
     "PUT /connections/{connection}": {
         "provider": "local",
         "credential": {"kind": "none"},
@@ -151,6 +155,7 @@ BODIES: dict[str, Any] = {
     "POST /snapshots/{resource}/forget": {"reason": "gone"},
     "POST /addresses/{resource}/forget": {"reason": "gone"},
     "POST /orphans/delete": {"connection": "hetzner", "kind": "machine", "provider_ref": "1"},
+    "POST /orphans/adopt": {"connection": "hetzner", "provider_ref": "1", "node_id": "web-1"},
 }
 
 
@@ -284,6 +289,23 @@ async def test_a_rehearsed_save_asks_nobody_and_keeps_nothing(rig: Rig) -> None:
     answered = await rig.http.local.put(path, json=body, params={"check": "true"})
     assert answered.json()["changes"][0]["action"] == "save"
     assert _said(await rig.http.local.get(path)) == (404, "not-found")
+
+
+async def test_the_issuers_next_key_is_shown_before_it_signs(
+    one: domain.Domain, tmp_path: pathlib.Path
+) -> None:
+    cloud = {"issuer_url": ISSUER}
+    served = _served(one, tmp_path, [], cloud=cloud)
+    async with api.running(one.store, tmp_path, settings={"cloud": cloud}, extra=served) as http:
+        empty = (await http.local.get(f"{CLOUD}/issuer")).json()
+        assert empty["url"] == ISSUER
+        rotated = await http.local.post(f"{CLOUD}/issuer/rotate", json={"at_once": True})
+        key = rotated.json()["changes"][0]["target"]
+        told = (await http.local.get(f"{CLOUD}/issuer")).json()
+        files = {one["path"]: one["document"] for one in told["files"]}
+        assert key in files["jwks.json"]
+        assert ISSUER in files[".well-known/openid-configuration"]
+        assert '"d"' not in files["jwks.json"]
 
 
 _LIST_LOADED = (
