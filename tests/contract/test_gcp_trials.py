@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import pathlib
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -17,6 +20,7 @@ from tests.support.clouds.script import Armed, Verb
 Outcome, Topic, Kind = outcomes.Outcome, outcomes.Topic, contract.ChildKind
 INSERT = calls.INSERT.name
 ZONE = "us-central1-a"
+SHELLCHECK = pathlib.Path(sys.executable).parent / "shellcheck"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ4h1k3Wq0Vt2mC5d8f9g0h1i2j3k4l5m6n7o8p9q0r1 person"
 
 Bench = gcp_bench.GcpBench
@@ -115,6 +119,14 @@ async def test_an_image_without_cloud_init_gets_a_script_that_brings_it_once(
         "key": "startup-script",
         "value": script.first_boot,
     }
+
+
+def test_the_script_for_images_without_cloud_init_is_sound_shell() -> None:
+    found = subprocess.run(
+        [SHELLCHECK, "-"], input=bodies.STARTUP, capture_output=True, text=True, check=False
+    )
+    assert found.stdout == ""
+    assert found.returncode == 0
 
 
 async def test_the_zone_is_settled_before_the_order_and_the_token_with_it(
