@@ -306,6 +306,25 @@ async def test_a_machine_is_placed_where_its_volume_is_and_gets_it_when_it_runs(
     assert (kept.kind, kept.ref) == (contract.ChildKind.VOLUME, volume)
 
 
+async def test_a_machines_snapshot_is_an_image_from_which_the_next_is_ordered(
+    bench: aws_bench.AwsBench, driver: contract.Driver
+) -> None:
+    request = await settled(driver, bench.request())
+    created = await driver.create(request)
+    owner = dataclasses.replace(request.owner, operation="op-snapshot")
+    asked = {"owner": owner, "name": "golden", "region": request.region, "of": created.ref}
+    snapshot = await driver.create_child(contract.ChildKind.SNAPSHOT, **asked)  # type: ignore[arg-type]
+    again = await driver.create_child(contract.ChildKind.SNAPSHOT, **asked)  # type: ignore[arg-type]
+    assert again.ref == snapshot.ref  # no token exists for it: looked up by its tags
+    wish = dataclasses.replace(bench.request(operation="op-2", node="two"), image=snapshot.ref)
+    second = await driver.create(await settled(driver, wish))
+    machine = await driver.describe(second.ref, region=request.region)
+    assert machine is not None
+    assert machine.image == snapshot.ref
+    refused = dataclasses.replace(bench.request(), image="snap-0123456789abcdef0")
+    assert "cannot be booted" in (await driver.plan(refused)).refusals[0]
+
+
 async def test_what_can_nest_machines_is_what_is_bare_metal(driver: contract.Driver) -> None:
     offer = await driver.offer()
     nesting = {one.name for one in offer.sizes if one.nested_virt}

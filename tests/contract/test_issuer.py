@@ -1,5 +1,6 @@
 """The issuer over a real store of either kind: keys that rotate, documents, assertions."""
 
+import asyncio
 import datetime
 import json
 import pathlib
@@ -104,8 +105,7 @@ async def test_without_a_key_nothing_is_signed(issuer: Issuer) -> None:
 
 
 async def test_many_engines_make_one_key(issuer: Issuer) -> None:
-    for _ in range(3):
-        await issuer.advance()
+    await asyncio.gather(*(issuer.advance() for _ in range(3)))
     assert len(await issuer.shown()) == 1
 
 
