@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from enlist import calls, cloud_connections, cloud_machines, cloud_resources, methods
 
 if TYPE_CHECKING:
+    from wire_protocol import admin
     from wire_protocol import cloud as models
 
 
@@ -50,6 +51,17 @@ def issuer() -> "calls.Call[models.Issuer]":
     return calls.Call(method="GET", path="/cloud/issuer", answer="cloud:Issuer")
 
 
+def rotate_issuer(*, at_once: bool = False) -> "calls.Call[admin.Done]":
+    """Shows a further key, which signs in a month; `at_once` where the present one is stolen."""
+    return calls.Call(
+        method="POST",
+        path="/cloud/issuer/rotate",
+        answer="admin:Done",
+        body={"at_once": at_once},
+        keyed=True,
+    )
+
+
 class Cloud(methods.Noun):
     """`client.cloud`."""
 
@@ -63,6 +75,7 @@ class Cloud(methods.Noun):
     catalog = methods.Sync(catalog)
     costs = methods.Sync(costs)
     issuer = methods.Sync(issuer)
+    rotate_issuer = methods.Sync(rotate_issuer)
 
 
 class AsyncCloud(methods.AsyncNoun):
@@ -78,3 +91,4 @@ class AsyncCloud(methods.AsyncNoun):
     catalog = methods.Async(catalog)
     costs = methods.Async(costs)
     issuer = methods.Async(issuer)
+    rotate_issuer = methods.Async(rotate_issuer)

@@ -307,3 +307,13 @@ class Issuer(admin.Answer):
     url: str | None
     files: list[IssuerFile]
     signs_until: admin.Moment | None
+
+
+class RotateIssuer(admin.Request):
+    """`POST /cloud/issuer/rotate`: a further key; it signs once its documents may be published.
+
+    `at_once`: the present key is feared to be in other hands. Assertions are refused then until the
+    files were exported and published.
+    """
+
+    at_once: bool = False

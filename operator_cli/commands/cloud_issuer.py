@@ -66,6 +66,24 @@ def export(folder: Path) -> None:
     printing.show(document, lines=lambda: printing.changes(document, check=check))
 
 
+@arguments.command(issuer, "rotate")
+@click.option("--at-once", is_flag=True, help="The present key is feared to be in other hands.")
+def rotate(*, at_once: bool) -> None:
+    """Show a further key of the issuer, which signs in a month; keys rotate by themselves.
+
+    Export and publish the files before it signs. With --at-once the present key ends now, and
+    providers refuse this Platform until the new files are published.
+
+    Examples:
+      enlist cloud issuer rotate
+      enlist cloud issuer rotate --at-once && enlist cloud issuer export /var/www/issuer
+    """
+    question = "End the present key of the issuer now?" if at_once else None
+    done = connection.change(calls.rotate_issuer(at_once=at_once), question=question)
+    if done is not None:
+        printing.show(done, lines=lambda: printing.changes(done, check=False))
+
+
 def _inside(folder: Path, name: str) -> Path:
     """Where it goes; an answer cannot name a place outside of the folder."""
     path = folder / name

@@ -217,7 +217,7 @@ def _served(
         offered=catalogue.Catalogue(store, clouds=clouds, policies=policies, clock=clock),
     )
     return (
-        *cloud_overview.CloudOverview(shared).served(),
+        *cloud_overview.CloudOverview(shared, keyring=parts.keyring).served(),
         *cloud_connections.CloudConnections(shared, viewer=viewer).served(),
         *ordering.served(),
         *cloud_resources.CloudResources(shared).served(),

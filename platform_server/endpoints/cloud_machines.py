@@ -18,6 +18,7 @@ from platform_server.endpoints import (
     cloud_shown,
     cursors,
     operations,
+    refusals,
     routes,
 )
 from platform_server.store import contract
@@ -255,12 +256,14 @@ class CloudMachines:
         async def work(tx: contract.Tx) -> calls.Changed:
             infra = call.settings.platform.infra
             was = await requests.resume_template(tx, template=template, infra=infra, now=now)
-            changes: list[admin.Change] = []
-            if was:
-                await call.record(tx, action="cloud.templates.resume", target=template, infra=infra)
-                changes = [
-                    admin.Change(action="resume", target=template, detail="it may be ordered again")
-                ]
+            if not was:
+                raise refusals.Refusal(
+                    "not-found", f"No machine of the template {template[:40]} has failed."
+                )
+            await call.record(tx, action="cloud.templates.resume", target=template, infra=infra)
+            changes = [
+                admin.Change(action="resume", target=template, detail="it may be ordered again")
+            ]
             return calls.Changed(changes=changes, answer=admin.Done(changes=changes), status=200)
 
         return await call.mutate(work)
@@ -365,7 +368,7 @@ class CloudMachines:
                 answer=admin.Done,
                 changes=True,
                 parameters={"template": "The template, as the refusal names it."},
-                problems=cloud_means.PROBLEMS,
+                problems=usual,
             ),
         )
 

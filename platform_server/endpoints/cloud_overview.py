@@ -1,5 +1,6 @@
 """`/cloud`, `/cloud/costs`, `/cloud/issuer`: what can be used, what it costs, what to publish."""
 
+import asyncio
 import functools
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -7,11 +8,12 @@ from typing import Annotated, Any, Final
 import pydantic
 
 from platform_server.cloud import connections, consent, costs, policy
-from platform_server.cloud.issuer import documents, keys
+from platform_server.cloud.issuer import documents, keys, rotation
 from platform_server.endpoints import calls, cloud_means, refusals, routes
+from platform_server.sealing import envelope
 from platform_server.store import contract
 from provisioning import providers
-from wire_protocol import cloud
+from wire_protocol import admin, cloud, times
 
 _MOST_CONNECTIONS: Final = 500
 _MOST_SUBJECTS: Final = 500
@@ -34,8 +36,9 @@ class ScopeQuery(pydantic.BaseModel):
 class CloudOverview:
     """The handlers."""
 
-    def __init__(self, means: cloud_means.CloudMeans) -> None:
+    def __init__(self, means: cloud_means.CloudMeans, *, keyring: envelope.Keyring) -> None:
         self._means = means
+        self._keyring = keyring
 
     async def show(self, call: calls.Call[None, routes.NoQuery]) -> cloud.Cloud:
         """Which providers can be used, and what is missing for the rest."""
@@ -113,6 +116,47 @@ class CloudOverview:
             signs_until=max((key.signs_until for key in shown), default=None),
         )
 
+    async def rotate_issuer(
+        self, call: calls.Call[cloud.RotateIssuer, routes.NoQuery]
+    ) -> calls.Reply:
+        """Shows a further key, at the operator's word."""
+        self._means.require()
+        if call.settings.cloud.issuer_url is None:
+            raise refusals.Refusal(
+                "conflict", "This Platform's issuer has no address: set [cloud] issuer_url."
+            )
+        now, at_once = call.now(), call.body.at_once
+        private = await asyncio.to_thread(keys.make_private)
+
+        async def work(tx: contract.Tx) -> calls.Changed:
+            key = await rotation.rotate_now(
+                tx,
+                private=private,
+                keyring=self._keyring,
+                signs_after=rotation.AT_ONCE if at_once else rotation.SHOWN_BEFORE,
+                now=now,
+            )
+            await call.record(
+                tx,
+                action="cloud.issuer.rotate",
+                target=key.key_id,
+                details={"at_once": at_once, "signs_from": times.to_rfc3339(key.signs_from)},
+            )
+            changes = [
+                admin.Change(
+                    action="rotate",
+                    target=key.key_id,
+                    detail=f"signs from {times.to_rfc3339(key.signs_from)}; until then: enlist "
+                    "cloud issuer export DIR, and publish it",
+                )
+            ]
+            return calls.Changed(changes=changes, answer=admin.Done(changes=changes))
+
+        try:
+            return await call.mutate(work)
+        except rotation.TooManyKeys as fault:
+            raise refusals.Refusal("conflict", str(fault)) from None
+
     def served(self) -> tuple[routes.Route, ...]:
         """The routes of this module."""
         return (
@@ -140,6 +184,16 @@ class CloudOverview:
                 handler=self.show_issuer,
                 answer=cloud.Issuer,
                 problems=(*cloud_means.PROBLEMS, "conflict"),
+            ),
+            routes.Route(
+                method="POST",
+                path="/api/v1/cloud/issuer/rotate",
+                summary="Show a further key of the issuer, which signs next.",
+                handler=self.rotate_issuer,
+                request=cloud.RotateIssuer,
+                answer=admin.Done,
+                changes=True,
+                problems=cloud_means.PROBLEMS,
             ),
         )
 

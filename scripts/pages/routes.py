@@ -69,7 +69,7 @@ def served() -> Sequence[routes.Route]:
         ).served(),
         *operations.Operations(operators=_NOTHING, archives=_NOTHING, changed=_NOTHING).served(),
         *operation_decisions.OperationDecisions(_NOTHING).served(),
-        *cloud_overview.CloudOverview(_NOTHING).served(),
+        *cloud_overview.CloudOverview(_NOTHING, keyring=_NOTHING).served(),
         *cloud_connections.CloudConnections(_NOTHING, viewer=_NOTHING).served(),
         *cloud_ordering.Ordering(_NOTHING, offered=_NOTHING).served(),
         *cloud_resources.CloudResources(_NOTHING).served(),
