@@ -15,6 +15,7 @@ from provisioning.azure import arm as arm_kit
 from provisioning.azure import bodies, calls, places, reading
 
 MOST_VOLUMES: Final = 64
+_RULES: Final = "securityRules"
 _KIND: Final = contract.ChildKind
 
 
@@ -36,9 +37,15 @@ class Children:
         )
 
     async def delete(self, child: contract.Child) -> None:
-        """Has it deleted."""
+        """Has it deleted. A group that is in use yet lets nothing in from then on."""
         kind, _ = self.place.parts(child.ref)
-        await self.arm.delete(self.place.same(child.ref), kind=kind)
+        path = self.place.same(child.ref)
+        try:
+            await self.arm.delete(path, kind=kind)
+        except outcomes.Fault as fault:
+            if kind == calls.GROUP and fault.topic is outcomes.Topic.STATE:
+                await self._shut(path)
+            raise
 
     async def create(
         self,
@@ -115,6 +122,18 @@ class Children:
         if holder is not None:
             disks = _disks(await self._machine(holder))
             await self._set_disks(holder, [one for one in disks if not self._is(one, ref)])
+
+    async def _shut(self, path: str) -> None:
+        """Takes the rules out of a group that cannot be deleted yet."""
+        group = await self.arm.get(path, kind=calls.GROUP)
+        if group is None or not list(reading.rows(reading.inside(group, "properties"), _RULES)):
+            return
+        body: arm_kit.Body = {
+            "location": group.get("location"),
+            "tags": dict(reading.tags(group)),
+            "properties": {_RULES: []},
+        }
+        await self.arm.put(calls.PUT_GROUP, path, kind=calls.GROUP, body=body, only_new=False)
 
     async def _read(self, kind: str, thing: reading.Body) -> contract.Child:
         holder = None

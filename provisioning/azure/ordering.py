@@ -11,7 +11,7 @@ goes on with the next try.
 import dataclasses
 from typing import Any, Final
 
-from provisioning import client, contract, naming, outcomes
+from provisioning import answers, client, contract, naming, outcomes
 from provisioning.azure import arm as arm_kit
 from provisioning.azure import bodies, calls, errors, places, reading
 from runtime_kit import clock as clock_kit
@@ -65,7 +65,7 @@ class Ordering:
             if told is None:  # forgotten, or never told: the machine itself knows
                 told = await self._as_operation(created.ref)
         except outcomes.Fault as fault:
-            raise _of_the_poll(fault) from fault
+            raise answers.of_asking(fault) from fault
         status = reading.text(told, "status").lower()
         if status == "succeeded":
             return contract.Progress.DONE
@@ -258,18 +258,4 @@ def _there_already(
         topic=outcomes.Topic.STATE,
         code=errors.THERE_ALREADY,
         ref=ref,
-    )
-
-
-def _of_the_poll(fault: outcomes.Fault) -> outcomes.Fault:
-    """What a failed poll is: no end of what it asked about, unless the credential is gone."""
-    lasting = {outcomes.Outcome.AUTH_LOST, outcomes.Outcome.CLOCK, outcomes.Outcome.UNKNOWN}
-    if fault.outcome in lasting:
-        return fault
-    return outcomes.Fault(
-        str(fault),
-        outcome=outcomes.Outcome.UNKNOWN,
-        topic=fault.topic,
-        code=fault.code,
-        retry_after=fault.retry_after,
     )

@@ -11,7 +11,7 @@ when it is done. An operation that cannot be asked just now says nothing about t
 import dataclasses
 from typing import Any, Final
 
-from provisioning import contract, naming, outcomes
+from provisioning import answers, contract, naming, outcomes
 from provisioning.gcp import api as api_kit
 from provisioning.gcp import bodies, calls, errors, places, reading
 
@@ -60,7 +60,7 @@ class Ordering:
             if operation is None:  # forgotten: the machine itself knows
                 return await self._of_the_machine(created.ref)
         except outcomes.Fault as fault:
-            raise _of_the_poll(fault) from fault
+            raise answers.of_asking(fault) from fault
         if reading.text(operation, "status") != "DONE":
             return contract.Progress.RUNNING
         failed = errors.of_an_operation(calls.INSERT.name, operation)
@@ -233,18 +233,4 @@ def _is_of(seen: contract.Owner | None, owner: contract.Owner) -> bool:
     return seen is not None and (seen.installation, seen.operation) == (
         owner.installation,
         owner.operation,
-    )
-
-
-def _of_the_poll(fault: outcomes.Fault) -> outcomes.Fault:
-    """What a failed poll is: no end of what it asked about, unless the credential is gone."""
-    lasting = {outcomes.Outcome.AUTH_LOST, outcomes.Outcome.CLOCK, outcomes.Outcome.UNKNOWN}
-    if fault.outcome in lasting:
-        return fault
-    return outcomes.Fault(
-        str(fault),
-        outcome=outcomes.Outcome.UNKNOWN,
-        topic=fault.topic,
-        code=fault.code,
-        retry_after=fault.retry_after,
     )

@@ -136,6 +136,25 @@ async def test_a_persons_key_is_let_in_from_where_it_was_asked_for_and_nothing_e
     assert KEY in json.dumps(sent(bench, PUT_VM)[1])
 
 
+async def test_a_way_in_whose_time_is_up_is_shut_although_its_group_is_in_use(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    ssh = contract.Ssh(public_key=KEY, sources=("198.51.100.0/24",))
+    request = dataclasses.replace(await settled(driver, bench.request()), ssh=ssh)
+    created = await driver.create(request)
+    bench.settle()
+    (group,) = (one for one in created.children if one.kind is Kind.SECURITY_GROUP)
+    for _ in range(2):
+        fault = await failing(driver.delete_child(group))
+        assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_RETRYABLE, Topic.STATE)
+    held = bench.cloud.held[group.ref.lower()]
+    assert held.body["properties"]["securityRules"] == []
+    assert held.body["tags"] == dict(naming.tags_of(request.owner))
+    assert bench.ledger.count(PARTS[1]) == 2  # made, and shut once
+    await ended(bench, driver, created)
+    assert bench.ledger.living_things() == []
+
+
 @pytest.mark.parametrize("part", [*PARTS, PUT_VM])
 @pytest.mark.parametrize("verb", [Verb.COMMIT_THEN_DROP, Verb.COMMIT_THEN_5XX, Verb.BEFORE_5XX])
 async def test_an_answer_lost_at_any_part_is_settled_by_the_same_order_sent_again(
