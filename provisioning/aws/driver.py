@@ -68,6 +68,7 @@ class Ec2:
             clock=opening.clock,
             region=regions[0],
             installation=installation,
+            memory=opening.memory,
         )
         self._clock = opening.clock
         self._installation = installation

@@ -10,6 +10,7 @@ Known limit: a session that AWS ends early is noticed by the call it refuses.
 import asyncio
 import dataclasses
 import datetime
+from collections.abc import MutableMapping
 from typing import Any, Final
 
 from provisioning import contract, credentials, federation, outcomes, providers
@@ -19,6 +20,7 @@ from runtime_kit import clock as clock_kit
 SESSION_SECONDS: Final = 3600  # the most that a chained role gives, and every role's default
 RENEW_AT: Final = 0.8
 SESSION_NAME: Final = "enlist"
+_HELD: Final = "session"  # in the memory that openings of one credential share
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class Identity:
         clock: clock_kit.Clock,
         region: str,
         installation: str | None,
+        memory: MutableMapping[str, Any],
     ) -> None:
         self._credential = credential
         self._assertion = assertion
@@ -53,7 +56,7 @@ class Identity:
         self._clock = clock
         self._region = region
         self._policy = policy_text.session_policy(installation=installation)
-        self._session: Session | None = None
+        self._memory = memory
         self._turn = asyncio.Lock()
 
     @property
@@ -71,14 +74,20 @@ class Identity:
     async def keys(self) -> link.Keys:
         """What to sign with now. Raises `Fault`, mostly `AUTH_LOST`."""
         async with self._turn:
-            if self._session is None or not self._session.is_fresh(self._clock.now()):
-                self._session = await self._take_on()
-            return self._session.keys
+            held: Session | None = self._memory.get(_HELD)
+            if held is None or not held.is_fresh(self._clock.now()):
+                held = self._memory[_HELD] = await self._take_on()
+            return held.keys
 
     def end(self, keys: link.Keys) -> None:
         """Says that AWS has refused these keys as expired: the next call takes new ones."""
-        if self._session is not None and self._session.keys == keys:
-            self._session = None
+        held: Session | None = self._memory.get(_HELD)
+        if held is not None and held.keys == keys:
+            self.forget()
+
+    def forget(self) -> None:
+        """Ends what is remembered: the next call proves anew that we are let in."""
+        self._memory.pop(_HELD, None)
 
     async def base_keys(self) -> link.Keys | None:
         """What a role is taken on with; None where nothing of ours is at AWS (web identity)."""

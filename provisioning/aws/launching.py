@@ -117,9 +117,7 @@ class Launches:
         except outcomes.Fault as fault:
             if fault.code in errors.NOT_THERE:
                 return contract.Progress.RUNNING  # not visible yet
-            if fault.outcome not in _NOTHING_DONE:
-                raise
-            raise _no_end(fault) from fault
+            raise answers.of_asking(fault) from fault
 
     async def _polled(
         self, ref: str, pending: Mapping[str, Any], *, region: str
@@ -200,18 +198,6 @@ class _Ended(Exception):
     def __init__(self, found: Mapping[str, Any]) -> None:
         super().__init__(str(found.get("InstanceId")))
         self.found = found
-
-
-def _no_end(fault: outcomes.Fault) -> outcomes.Fault:
-    """A question that was refused, or could not be sent, says nothing of the order."""
-    return outcomes.Fault(
-        str(fault),
-        outcome=outcomes.Outcome.UNKNOWN,
-        topic=fault.topic,
-        code=fault.code,
-        retry_after=fault.retry_after,
-        link=fault.link,
-    )
 
 
 def _created(

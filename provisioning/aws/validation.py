@@ -34,6 +34,7 @@ async def validate(
     account: account_kit.Account, *, region: str, installation: str | None
 ) -> contract.Validation:
     """Proves the credential; raises `Fault` where it is none."""
+    account.identity.forget()
     caller = await account.call(calls.CALLER, region=region)
     arn = str(caller["Arn"])
     found = _Found()

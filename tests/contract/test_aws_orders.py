@@ -86,9 +86,7 @@ async def test_b04_a_launch_not_visible_for_a_minute_and_a_half_is_waited_for(
     assert len(bench.ledger.machines) == 1
 
 
-@pytest.mark.parametrize(
-    "code", ["UnauthorizedOperation", "RequestLimitExceeded", "SomethingNewExceeded"]
-)
+@pytest.mark.parametrize("code", ["UnauthorizedOperation", "SomethingNewExceeded"])
 async def test_a_poll_that_is_refused_is_no_end_of_the_order(
     bench: aws_bench.AwsBench, driver: contract.Driver, code: str
 ) -> None:

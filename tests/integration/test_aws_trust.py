@@ -92,6 +92,7 @@ def driver_of(
     *,
     assertion: providers.Assertion | None = None,
     clock: clock_kit.Clock | None = None,
+    memory: dict[str, Any] | None = None,
 ) -> contract.Driver:
     opening = dataclasses.replace(
         bench.opening(),
@@ -99,6 +100,7 @@ def driver_of(
         assertion=assertion,
         clock=clock or clock_kit.SystemClock(),
         endpoints={"": bench.address, "sts": iam.address, "iam": iam.address},
+        memory={} if memory is None else memory,
     )
     return providers.open_driver("aws", opening)
 
@@ -191,6 +193,28 @@ async def test_a_session_is_renewed_when_four_fifths_of_its_life_have_passed(
         counted.append(bench.told.names().count("sts:AssumeRole"))
     await driver.close()
     assert counted == [1, 1, 2]
+
+
+async def test_a_session_is_shared_by_openings_and_proved_anew_by_a_check(
+    bench: aws_bench.AwsBench, iam: Ministack, ourselves: Ourselves
+) -> None:
+    a_role(iam, trust.trust_policy(principal_arn=ourselves.arn, external_id=EXTERNAL_ID))
+    memory: dict[str, Any] = {}
+    counted = []
+    for _ in range(2):
+        driver = driver_of(bench, iam, through(ourselves), memory=memory)
+        await driver.inventory("in-none")
+        await driver.close()
+        counted.append(bench.told.names().count("sts:AssumeRole"))
+    assert counted == [1, 1]
+    iam.client("iam").update_assume_role_policy(
+        RoleName="enlist",
+        PolicyDocument=json.dumps(
+            trust.trust_policy(principal_arn=ourselves.arn, external_id="enlist-other")
+        ),
+    )
+    fault = await refused(driver_of(bench, iam, through(ourselves), memory=memory))
+    assert fault.outcome is outcomes.Outcome.AUTH_LOST
 
 
 # --- missing rights -----------------------------------------------------------------------------
