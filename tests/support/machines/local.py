@@ -9,6 +9,7 @@ the user's cache folder; the first run builds them, which takes a minute or two 
 
 import contextlib
 import dataclasses
+import datetime
 import fcntl
 import json
 import os
@@ -17,10 +18,11 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from provisioning.local import bridge, host, images, keeper, launching, machines
+from provisioning import contract
+from provisioning.local import bridge, disk, host, images, keeper, launching, machines
 from tests.support import bundles, real_platform
 from tests.support import machines as machine_support
 
@@ -185,14 +187,79 @@ def opened(
         ) as platform:
             laptop = Laptop(platform=platform, places=places)
             if with_bundle:
-                released = bundles.released("worker", pythons=("3.11",))
-                laptop.run(
-                    *("platform", "bundles", "add", str(released.folder)),
-                    *("--release-key", str(released.public_key)),
-                )
+                offer_worker(platform, folder)
             yield laptop
     finally:
         remove_all(places)
+
+
+def offer_worker(platform: real_platform.RealPlatform, _folder: pathlib.Path) -> None:
+    """Has the Platform serve this checkout's worker."""
+    released = bundles.released("worker", pythons=("3.11",))
+    platform.enlist(
+        *("platform", "bundles", "add", str(released.folder)),
+        *("--release-key", str(released.public_key)),
+    )
+
+
+@contextlib.contextmanager
+def bridged(folder: pathlib.Path) -> Iterator[host.Places]:
+    """The bridge and places for machines that stand in for a provider's."""
+    places = host.Places(folder=folder / "vms", images=image_cache(), bridge=BRIDGE)
+    bridge.Bridge(BRIDGE).ensure(machines.check_network(NETWORK))
+    try:
+        yield places
+    finally:
+        remove_all(places)
+
+
+@contextlib.contextmanager
+def booted(places: host.Places, *, user_data: bytes, instance_id: str) -> Iterator[Guest]:
+    """A real machine, booting what a provider was given; to itself it has the provider's id."""
+    here = host.Host(places, launcher=_Posing(instance_id))
+    owner = contract.Owner(
+        installation="vms", infra="default", operation=instance_id, node="vm", attempt=1
+    )
+    wish = machines.Wish(
+        kind=machines.Kind.NSPAWN,
+        owner=owner,
+        size="small",
+        image=IMAGE,
+        network=NETWORK,
+        first_boot=user_data.decode("ascii"),
+    )
+    seen = here.create(wish, now=datetime.datetime.now(tz=datetime.UTC))
+    try:
+        yield Guest(places.folder / seen.machine.name)
+    finally:
+        here.delete(seen.machine.name)
+
+
+class _Posing(launching.Processes):
+    """Lays the seed with another instance id before the keeper would lay its own."""
+
+    def __init__(self, instance_id: str) -> None:
+        self._instance_id = instance_id
+
+    def start(self, folder: pathlib.Path, command: Sequence[str], *, size: machines.Size) -> None:
+        machine = machines.read(folder)
+        assert machine is not None
+        upper, kept, id_ = folder / disk.UPPER, folder / disk.USER_DATA, self._instance_id
+
+        @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+        class Posing(machines.Machine):
+            @property
+            def instance_id(self) -> str:
+                return id_
+
+        fields = {field.name: getattr(machine, field.name) for field in dataclasses.fields(machine)}
+        upper.mkdir(mode=0o755)
+        os.chown(upper, images.FIRST_UID, images.FIRST_UID)
+        disk.lay_seed(
+            upper, machine=Posing(**fields), user_data=kept.read_bytes(), owner=images.FIRST_UID
+        )
+        (folder / "seeded").touch()
+        super().start(folder, command, size=size)
 
 
 def remove_all(places: host.Places) -> None:
