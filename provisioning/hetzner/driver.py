@@ -62,8 +62,8 @@ class Driver:
         self._clock = opening.clock
         self._principal = hashlib.sha256(token.token.reveal().encode()).hexdigest()[:12]
         self._api = api_kit.Api(opening, token)
-        self._servers = servers.Servers(self._api)
-        self._offers = offers.Offers(self._api, clock=opening.clock)
+        self._servers = servers.Servers(self._api, memory=opening.memory)
+        self._offers = offers.Offers(self._api, clock=opening.clock, memory=opening.memory)
 
     async def validate(self) -> contract.Validation:
         """Reads one server, then sends a write that can only be refused."""

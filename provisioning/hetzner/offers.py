@@ -4,8 +4,8 @@ Known limit: what a location has sold out is told with an order, or by a field t
 the provider's own description and is not believed yet.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final, cast
 
 from provisioning import contract
 from provisioning.hetzner import api as api_kit
@@ -14,22 +14,26 @@ from runtime_kit import clock as clock_kit
 
 _KIND: Final = contract.ChildKind
 _KEPT_SECONDS: Final = 300.0
+_OFFER: Final = "hetzner offer"
+_PRICING: Final = "hetzner pricing"
 
 
 class Offers:
     """Prices and places of one connection, asked for anew after five minutes."""
 
-    def __init__(self, api: api_kit.Api, *, clock: clock_kit.Clock) -> None:
+    def __init__(
+        self, api: api_kit.Api, *, clock: clock_kit.Clock, memory: MutableMapping[str, Any]
+    ) -> None:
         self._api = api
         self._clock = clock
-        self._offer: tuple[float, contract.Offer] | None = None
-        self._pricing: tuple[float, Mapping[str, Any]] | None = None
+        self._memory = memory
 
     async def now(self) -> contract.Offer:
         """Server types with their places and prices, asked for anew after five minutes."""
         now = self._clock.monotonic()
-        if self._offer is not None and now - self._offer[0] < _KEPT_SECONDS:
-            return self._offer[1]
+        at, kept = self._memory.get(_OFFER, (0.0, None))
+        if kept is not None and now - at < _KEPT_SECONDS:
+            return cast("contract.Offer", kept)
         pricing = await self._prices()
         told = await self._api.pages(
             calls.SERVER_TYPES, "/server_types", of="server_types", params={}
@@ -48,15 +52,17 @@ class Offers:
             )
 
         offer = shapes.shaped(calls.SERVER_TYPES, read)
-        self._offer = (now, offer)
+        self._memory[_OFFER] = (now, offer)
         return offer
 
     async def _prices(self) -> Mapping[str, Any]:
         now = self._clock.monotonic()
-        if self._pricing is None or now - self._pricing[0] >= _KEPT_SECONDS:
+        at, kept = self._memory.get(_PRICING, (0.0, None))
+        if kept is None or now - at >= _KEPT_SECONDS:
             told = await self._api.get(calls.PRICING, "/pricing")
-            self._pricing = (now, shapes.shaped(calls.PRICING, lambda: told["pricing"]))
-        return self._pricing[1]
+            kept = shapes.shaped(calls.PRICING, lambda: told["pricing"])
+            self._memory[_PRICING] = (now, kept)
+        return cast("Mapping[str, Any]", kept)
 
     async def children_of(self, installation: str) -> tuple[contract.Child, ...]:
         """All that carries this installation's label beside machines, one list a kind."""

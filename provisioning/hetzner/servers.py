@@ -3,20 +3,25 @@
 A name that is taken is looked up at once and counts as ours by its labels alone.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, Final
 
 from provisioning import answers, contract, outcomes
 from provisioning.hetzner import api as api_kit
 from provisioning.hetzner import calls, children, errors, labels, polls, reading, shapes, way_in
 
+_MOST_KNOWN: Final = 4096
+
 
 class Servers:
     """The machines of one connection."""
 
-    def __init__(self, api: api_kit.Api) -> None:
+    def __init__(self, api: api_kit.Api, *, memory: MutableMapping[str, Any]) -> None:
         self._api = api
         self._polls = polls.Polls(api)
+        # Whose life an address shares is settled when it is made: asked once, not at each look.
+        self._addresses: dict[int, contract.Child] = memory.setdefault("hetzner addresses", {})
 
     async def create(self, request: contract.Request) -> contract.Created:
         """Sends the one call that buys; a name that is taken is looked up before saying so."""
@@ -110,11 +115,21 @@ class Servers:
         server: Mapping[str, Any] = shapes.shaped(calls.GET_SERVER, lambda: told["server"])
         hanging = shapes.shaped(calls.GET_SERVER, lambda: reading.volumes_of(server))
         for one in reading.primary_address_ids(server):
-            child = contract.Child(kind=contract.ChildKind.ADDRESS, ref=str(one))
-            address = await children.describe(self._api, child)
+            address = await self._address(one)
             if address is not None:
-                hanging.append(address)
+                hanging.append(dataclasses.replace(address, attached_to=ref))
         return shapes.shaped(calls.GET_SERVER, lambda: reading.instance(server, children=hanging))
+
+    async def _address(self, number: int) -> contract.Child | None:
+        known = self._addresses.get(number)
+        if known is None:
+            child = contract.Child(kind=contract.ChildKind.ADDRESS, ref=str(number))
+            known = await children.describe(self._api, child)
+            if len(self._addresses) >= _MOST_KNOWN:
+                self._addresses.clear()
+            if known is not None:
+                self._addresses[number] = known
+        return known
 
     async def delete(self, ref: str) -> None:
         """Has the server deleted, with whatever was made along with it."""

@@ -12,7 +12,7 @@ import datetime
 import enum
 import importlib
 from collections.abc import Mapping
-from typing import ClassVar, Final, Self, cast
+from typing import Any, ClassVar, Final, Self, cast
 
 from provisioning import answers, contract, credentials, naming, providers
 from runtime_kit import clock as clock_kit
@@ -104,6 +104,9 @@ class Bench(abc.ABC):
     def __init__(self) -> None:
         self.clock = clock_kit.ManualClock(START)
         self.told = Announcements()
+        self.memory: dict[
+            str, Any
+        ] = {}  # what drivers keep between openings, as the product has it
         self.secrets: list[str] = []  # texts that may appear nowhere
 
     @abc.abstractmethod
@@ -138,7 +141,7 @@ class Bench(abc.ABC):
 
     def driver(self, *, limits: providers.TimeLimits | None = None) -> contract.Driver:
         """A new driver. Close it."""
-        opening = self.opening()
+        opening = dataclasses.replace(self.opening(), memory=self.memory)
         if limits is not None:
             opening = dataclasses.replace(opening, limits=limits)
         return providers.open_driver(self.provider, opening)
