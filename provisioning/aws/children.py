@@ -231,9 +231,7 @@ class Children:
         """Gives the volume or address to the machine; what it has already it keeps."""
         region = child.region or self._region
         if child.kind is _KIND.ADDRESS:
-            await self._account.call(
-                calls.ASSOCIATE, region=region, AllocationId=child.ref, InstanceId=to
-            )
+            await machines.associate(self._account, child.ref, to=to, region=region)
             return
         now = await self._find_volume(child.ref, region=region)
         if now is None or now.attached_to != to:

@@ -187,9 +187,7 @@ class Launches:
             if volume not in held:
                 await machines.attach_volume(self._account, volume, to=found, region=region)
         for address in pending.get("addresses", []):
-            await self._account.call(
-                calls.ASSOCIATE, region=region, AllocationId=address, InstanceId=ref
-            )
+            await machines.associate(self._account, address, to=ref, region=region)
 
 
 class _Ended(Exception):

@@ -177,6 +177,22 @@ async def attach_volume(
     )
 
 
+async def associate(account: account_kit.Account, address: str, *, to: str, region: str) -> None:
+    """Gives the address to the instance; one that another has is not taken from it."""
+    told = await account.call(
+        calls.ADDRESSES, region=region, Filters=values.filters(allocation_id=address)
+    )
+    if any(one.get("InstanceId") == to for one in told["Addresses"]):
+        return
+    await account.call(
+        calls.ASSOCIATE,
+        region=region,
+        AllocationId=address,
+        InstanceId=to,
+        AllowReassociation=False,
+    )
+
+
 def with_children(
     instance: contract.Instance, further: Sequence[contract.Child]
 ) -> contract.Instance:

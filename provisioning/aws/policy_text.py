@@ -41,6 +41,13 @@ _OURS: Final = {  # and what it may stand on only where we made it
     calls.CREATE_SNAPSHOT.name: ("volume",),
     calls.CREATE_IMAGE.name: ("instance",),
 }
+_DISK_KEYS: Final = [  # what EC2 does in our name with the key of an encrypted disk
+    "kms:CreateGrant",
+    "kms:Decrypt",
+    "kms:DescribeKey",
+    "kms:GenerateDataKey*",
+    "kms:ReEncrypt*",
+]
 _WITHOUT_ACCOUNT: Final = frozenset({"image", "snapshot"})
 
 
@@ -185,6 +192,7 @@ def session_policy(*, installation: str | None = None) -> str:
                 ["*"],
             ),
             _allow(None, touching, ["*"], _tagged("aws:ResourceTag", installation)),
+            _allow(None, _DISK_KEYS, ["*"], {"StringLike": {"kms:ViaService": "ec2.*"}}),
         ],
     }
     return json.dumps(document, separators=(",", ":"))

@@ -304,6 +304,24 @@ async def test_a_machine_is_placed_where_its_volume_is_and_gets_it_when_it_runs(
     assert (kept.kind, kept.ref) == (contract.ChildKind.VOLUME, volume)
 
 
+async def test_an_address_that_another_machine_has_is_not_taken_from_it(
+    bench: aws_bench.AwsBench, driver: contract.Driver
+) -> None:
+    first = await driver.create(await settled(driver, bench.request()))
+    second = await driver.create(await settled(driver, bench.request(operation="op-2")))
+    owner = dataclasses.replace(bench.request().owner, operation="op-address")
+    address = await driver.create_child(
+        contract.ChildKind.ADDRESS, owner=owner, name="front", region=bench.region
+    )
+    await driver.attach(address, to=first.ref)
+    await driver.attach(address, to=first.ref)
+    fault = await failing(driver.attach(address, to=second.ref))
+    assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_RETRYABLE, Topic.STATE)
+    now = await driver.describe_child(address)
+    assert now is not None
+    assert now.attached_to == first.ref
+
+
 async def test_a_machines_snapshot_is_an_image_from_which_the_next_is_ordered(
     bench: aws_bench.AwsBench, driver: contract.Driver
 ) -> None:
