@@ -7,6 +7,7 @@
 04 rebooted, it is ready again with the same identity, and its first boot does not run again
 05 off behind the Platform's back, `reboot` starts it again
 06 deleted, nothing is left of it: no folder, process, mount, control group, cable or bridge
+07 the lines of docs/quickstart-cloud.md, as they stand
 """
 
 import json
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 import pytest
 
 from provisioning.local import images
+from tests.support import bundles, faked_hetzner
 from tests.support.machines import local
 
 NODE = "demo"
@@ -146,3 +148,13 @@ def test_06_deleted_nothing_is_left_of_it(laptop: local.Laptop, shown: dict[str,
     assert laptop.node(NODE).get("state", "removed") == "removed"
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     assert local.BRIDGE not in links
+
+
+def test_07_the_quickstarts_lines_do_what_they_say(laptop: local.Laptop) -> None:
+    page = (bundles.ROOT / "docs/quickstart-cloud.md").read_text()
+    heading = "## On this very host, without any account"
+    create, nodes, delete = faked_hetzner.commands_of(page, heading=heading)
+    laptop.run(*create)
+    assert re.search(r"demo +.*ready", laptop.run(*nodes))
+    laptop.run(*delete)
+    assert [one.name for one in laptop.places.folder.iterdir()] == [".lock"]

@@ -23,6 +23,8 @@ WAITING: dict[str, str] = {
 CLOCKS = {
     "runtime_kit/clock.py": "what everything else is given",
     "installer/waiting.py": "the installer runs without an event loop; bounded",
+    "provisioning/first_boot/program.py": "runs on the new machine, with nothing of ours; bounded",
+    "provisioning/local/launching.py": "blocking, as root, in a thread or a helper; bounded",
     "runtime_kit/http1/pool.py": "a socket tells nobody when it appears; bounded by the caller",
     "operator_cli/moments.py": "the clock brings asyncio, which is half the time of a command",
     "platform_server/app/store_lock.py": "before the engine's event loop exists; bounded",

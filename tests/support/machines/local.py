@@ -337,9 +337,17 @@ def image_without(path: str) -> Iterator[pathlib.Path]:
             _host("umount", "--lazy", str(merged))
 
 
-def link(*words: str) -> None:
-    """Runs `ip link` on this host."""
-    _host("ip", "link", *words)
+@contextlib.contextmanager
+def cut_off() -> Iterator[None]:
+    """Nothing that machines on the bridge send reaches this host."""
+    table = ("inet", "enlist-tests")
+    _host("nft", "add", "table", *table)
+    try:
+        _host("nft", "add", "chain", *table, "in", "{ type filter hook input priority 0 ; }")
+        _host("nft", "add", "rule", *table, "in", "iifname", BRIDGE, "drop")
+        yield
+    finally:
+        _host("nft", "delete", "table", *table)
 
 
 def _host(*command: str) -> None:
