@@ -10,6 +10,7 @@ from operator_cli import columns, connection, global_options, money, printing
 from wire_protocol import cloud_words
 
 _GIGABYTE = 1_000_000_000
+_FEW = 2  # sentences about providers that nobody has asked for
 
 
 @click.command("catalog", cls=global_options.Command)
@@ -51,8 +52,12 @@ def catalog(
             untested=untested,
         )
     )
-    for sentence in found["missing"]:
+    shown = found["missing"] if provider else found["missing"][:_FEW]
+    for sentence in shown:
         printing.say(columns.clean(sentence))
+    if len(found["missing"]) > len(shown):
+        more = len(found["missing"]) - len(shown)
+        printing.say(f"The same or the like of {more} more providers: -o json names all.")
     printing.show(found, lines=lambda: _table(found["offered"]))
 
 

@@ -1,6 +1,7 @@
 """`enlist cloud machines create`: the price first, then the order, then following it."""
 
 import datetime
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import click
 
 from enlist import calls as call_kit
 from enlist import cloud_machines as calls
+from enlist import errors
 from operator_cli import (
     arguments,
     columns,
@@ -22,6 +24,8 @@ from operator_cli import (
 from wire_protocol import cloud_words
 
 _MOST_KEY_BYTES = 4096
+_BUILD_SECONDS = 900.0
+_LOOK_SECONDS = 5.0
 
 
 def _ssh_key(context: click.Context, parameter: click.Parameter, value: Path | None) -> str | None:
@@ -155,7 +159,7 @@ def create(
         purpose=purpose,
     )
     _show_price(call)
-    ordered = connection.change(call, question="Order it?")
+    ordered = _order(call, wait=wait)
     if ordered is None:
         return
     for warning in ordered["warnings"]:
@@ -170,6 +174,22 @@ def create(
         shown["machine"] = connection.ask(calls.get(ordered["machine"]["machine_id"]))
     printing.show(shown, lines=lambda: following.lines(found))
     following.tell_end(found)
+
+
+def _order(call: call_kit.Call[Any], *, wait: bool) -> Any:
+    """Orders it; with --wait also waits for a Platform that still builds what machines install."""
+    question: str | None = "Order it?"
+    until = time.monotonic() + _BUILD_SECONDS
+    while True:
+        try:
+            return connection.change(call, question=question)
+        except errors.Temporary as refused:
+            if not wait or not refused.fields.get("building") or time.monotonic() >= until:
+                raise
+            if question is not None:
+                printing.say(f"{refused} The order follows.")
+            question = None
+            moments.pause(_LOOK_SECONDS)
 
 
 def _show_price(call: call_kit.Call[Any]) -> None:

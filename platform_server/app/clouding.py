@@ -210,6 +210,7 @@ def _served(
         operators=parts.operators,
         enrollment_url=functools.partial(_enrollment_url, parts.invite),
         installable=functools.partial(_installable, parts.invite),
+        builds=parts.given.bundle_url is not None,
         changed=changed,
     )
     ordering = cloud_ordering.Ordering(

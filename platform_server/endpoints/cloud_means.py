@@ -40,8 +40,11 @@ ENROLLMENT_MISSING: Final = (
     "--enrollment-port, or set [dispatch] enabled = true behind an https name."
 )
 INSTALLER_MISSING: Final = (
-    "This Platform serves nothing that a new machine could install. Started with --bundle-port it "
-    "builds a bundle of its own within minutes; see: enlist platform bundles list"
+    "This Platform serves nothing that a new machine could install: start it with --bundle-port."
+)
+INSTALLER_BUILT: Final = (
+    "This Platform has nothing yet that a new machine could install. Just started it builds a "
+    "bundle of its own, in a minute or two; see: enlist platform bundles list"
 )
 
 _CODES: Final[Mapping[type[Exception], str]] = {
@@ -83,6 +86,7 @@ class CloudMeans:
     operators: configured.ConfiguredNodes
     enrollment_url: Callable[[], str | None]
     installable: Callable[[], bool]
+    builds: bool  # with a bundle port it builds what is missing, which takes a minute or two
     changed: Callable[[], None]
 
     def missing(self) -> tuple[str, ...]:
@@ -98,7 +102,9 @@ class CloudMeans:
     def require_installable(self) -> None:
         """Refuses an order while a new machine would find nothing to install."""
         if not self.installable():
-            raise unavailable(INSTALLER_MISSING)
+            refusal = unavailable(INSTALLER_BUILT if self.builds else INSTALLER_MISSING)
+            refusal.members["building"] = self.builds
+            raise refusal
 
     async def rules_of(self, provider: str) -> policy.Rules | None:
         """The operator's rules; raises `policy.Unavailable`. Not inside a transaction: it reads."""

@@ -198,7 +198,8 @@ async def test_where_a_machine_would_find_nothing_to_install_none_is_ordered(
     async with api.running(one.store, tmp_path, extra=served) as http:
         answered = await http.local.post(f"{CLOUD}/machines", json=ORDER)
         assert _said(answered) == (503, "cloud-unavailable")
-        assert "--bundle-port" in answered.json()["detail"]
+        assert "platform bundles list" in answered.json()["detail"]
+        assert answered.json()["building"] is True
         assert (await http.local.get(f"{CLOUD}/machines")).status_code == 200
 
 

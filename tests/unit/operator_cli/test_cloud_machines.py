@@ -2,11 +2,13 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import standin, standin_cloud
 from tests.support.cli_runs import Enlist
+from wire_protocol import problems
 
 CREATE = ("cloud", "machines", "create", "demo", "--provider", "local")
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ9 me@here"
@@ -82,6 +84,36 @@ def test_what_is_in_the_way_is_told_once_and_shown(
     platform.cloud.machines["demo"] = standin_cloud.machine("demo", state="deleting", **away)
     assert "deleting, waiting" in enlist("cloud", "machines", "list").out
     assert "The provider is away." in enlist("cloud", "machines", "show", "demo").out
+
+
+def _building(*, is_built: bool) -> Any:
+    found = problems.Problem(
+        code="cloud-unavailable",
+        detail="Nothing to install yet.",
+        retry_after=60,
+        fields={"building": not is_built},
+    )
+    return lambda _request: standin.problem(found)
+
+
+def test_with_wait_an_order_waits_for_what_machines_install(
+    enlist: Enlist, platform: standin.StandIn
+) -> None:
+    platform.faults = [_building(is_built=False), _building(is_built=False)]
+    done = enlist(*CREATE, "--wait")
+    assert done.code == 0, done.err
+    assert done.err.count("Nothing to install yet. The order follows.") == 1
+    assert list(platform.cloud.machines) == ["demo"]
+
+
+def test_without_wait_or_where_nothing_is_built_the_order_is_refused(
+    enlist: Enlist, platform: standin.StandIn
+) -> None:
+    platform.faults = [_building(is_built=False)]
+    assert enlist(*CREATE).code == 75
+    platform.faults = [_building(is_built=True)]
+    assert enlist(*CREATE, "--wait").code == 75
+    assert platform.cloud.machines == {}
 
 
 def test_check_says_the_price_and_orders_nothing(enlist: Enlist, platform: standin.StandIn) -> None:
