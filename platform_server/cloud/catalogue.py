@@ -5,6 +5,7 @@ sentence about that provider, and takes nothing from the others. Nothing is orde
 file does not allow; what was never tried has to be asked for as `untested`.
 """
 
+import asyncio
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -109,31 +110,14 @@ class Catalogue:
 
         Raises `providers.Unknown`, `connections.NoSuchConnection` and `StoreError`.
         """
-        rows: list[Listed] = []
-        images: dict[str, Sequence[str]] = {}
-        missing: list[str] = []
-        for provider in self._providers(wanted):
-            try:
-                tested = _tested(provider)
-                rules = self._policies.find(provider.name)
-            except (policy.Unavailable, NotOffered) as fault:
-                missing.append(str(fault))
-                continue
-            images[provider.name] = _images(tested, rules=rules)
-            found = await self._connections(wanted, provider=provider)
-            if not found and provider.costs_money:
-                missing.append(
-                    f"{provider.title} has no connection yet: enlist cloud connections save NAME "
-                    f"--provider {provider.name}"
-                )
-            through: Sequence[connections.Connection | None] = found or (None,)
-            for connection in through:
-                offer = None
-                if connection is not None:
-                    offer = await self._offers.find(connection, actor=actor)
-                sides = merging.Sides(tested=tested, rules=rules, offer=offer)
-                rows.extend(_rows(sides, wanted, provider=provider, connection=connection))
-        return Listing(rows=rows, images=images, missing=missing)
+        parts = await asyncio.gather(
+            *(self._of(one, wanted, actor=actor) for one in self._providers(wanted))
+        )
+        return Listing(
+            rows=[row for part in parts for row in part.rows],
+            images={name: images for part in parts for name, images in part.images.items()},
+            missing=[sentence for part in parts for sentence in part.missing],
+        )
 
     async def judge(self, wish: Wish, *, infra: str, actor: str) -> Judged:
         """Makes the wish exact.
@@ -176,6 +160,34 @@ class Catalogue:
         )
 
     # Inside.
+
+    async def _of(self, provider: providers.Provider, wanted: Wanted, *, actor: str) -> Listing:
+        """One provider's part of the list."""
+        try:
+            tested = _tested(provider)
+            rules = self._policies.find(provider.name)
+        except (policy.Unavailable, NotOffered) as fault:
+            return Listing(rows=(), images={}, missing=[str(fault)])
+        found = await self._connections(wanted, provider=provider)
+        missing = []
+        if not found and provider.costs_money:
+            missing.append(
+                f"{provider.title} has no connection yet: enlist cloud connections save NAME "
+                f"--provider {provider.name}"
+            )
+        through: Sequence[connections.Connection | None] = found or (None,)
+        offered = await asyncio.gather(*(self._offer(one, actor=actor) for one in through))
+        rows: list[Listed] = []
+        for connection, offer in zip(through, offered, strict=True):
+            sides = merging.Sides(tested=tested, rules=rules, offer=offer)
+            rows.extend(_rows(sides, wanted, provider=provider, connection=connection))
+        images = {provider.name: _images(tested, rules=rules)}
+        return Listing(rows=rows, images=images, missing=missing)
+
+    async def _offer(
+        self, connection: connections.Connection | None, *, actor: str
+    ) -> contract.Offer | None:
+        return None if connection is None else await self._offers.find(connection, actor=actor)
 
     def _providers(self, wanted: Wanted) -> Sequence[providers.Provider]:
         if wanted.provider is not None:

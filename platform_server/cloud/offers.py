@@ -10,13 +10,15 @@ import json
 import logging
 from typing import Any, Final
 
-from platform_server.cloud import connections, using
+from platform_server.cloud import bounded, connections, using
 from platform_server.store import contract as store_contract
 from provisioning import contract, outcomes
 from runtime_kit import clock as clock_kit
 
 FRESH: Final = datetime.timedelta(hours=1)
 MOST_SIZES: Final = 2000
+LONGEST_SECONDS: Final = 20.0
+"""How long somebody who looks at the catalogue waits for one provider."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -42,8 +44,10 @@ class Offers:
         if connection.pause is not None:
             return stored
         try:
-            return await self.ask(connection, actor=actor)
-        except (outcomes.Fault, using.Paused) as fault:
+            return await bounded.within(
+                self.ask(connection, actor=actor), seconds=LONGEST_SECONDS, clock=self.clock
+            )
+        except (outcomes.Fault, using.Paused, TimeoutError) as fault:
             _LOG.warning(
                 "A provider does not say what it offers",
                 extra={"connection": connection.name, "reason": str(fault)},

@@ -20,6 +20,7 @@ from platform_server.audit import events
 from platform_server.backup import clouds
 from platform_server.cloud import (
     beside,
+    bounded,
     connections,
     known,
     merging,
@@ -137,27 +138,21 @@ class Sweeper:
     # Inside.
 
     async def _sweep_bounded(self, connection: connections.Connection) -> Swept | None:
-        sweeping = asyncio.ensure_future(self.sweep(connection))
-        limit = asyncio.ensure_future(self._clock.sleep(ONE_SECONDS))
         try:
-            await asyncio.wait({sweeping, limit}, return_when=asyncio.FIRST_COMPLETED)
-            if sweeping.done():
-                return sweeping.result()
-            reason = f"It took longer than {ONE_SECONDS:.0f} s."
+            return await bounded.within(
+                self.sweep(connection), seconds=ONE_SECONDS, clock=self._clock
+            )
         except (
             outcomes.Fault,
             using.Paused,
             connections.NoSuchConnection,
             store_contract.StoreError,
+            TimeoutError,
         ) as fault:
-            reason = str(fault)
-        finally:
-            for task in (sweeping, limit):
-                task.cancel()
-            await asyncio.gather(sweeping, limit, return_exceptions=True)
-        _LOG.warning(
-            "A provider was not swept", extra={"connection": connection.name, "reason": reason}
-        )
+            _LOG.warning(
+                "A provider was not swept",
+                extra={"connection": connection.name, "reason": str(fault)},
+            )
         return None
 
     async def _compare(

@@ -2,12 +2,21 @@
 
 import asyncio
 import contextlib
+import pathlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
-from platform_server.cloud import orphans, sweeper, using, view
+from platform_server.cloud import (
+    catalogue,
+    offers,
+    orphans,
+    policy,
+    sweeper,
+    using,
+    view,
+)
 from platform_server.store import contract
 from provisioning import contract as provider
 from provisioning import naming
@@ -153,3 +162,29 @@ async def test_b62_a_provider_that_hangs_keeps_no_other_from_being_swept(
     desk.clock.advance(sweeper.ONE_SECONDS)
     swept = await task
     assert [one.connection for one in swept] == ["main"]
+
+
+async def test_b62_a_provider_that_hangs_keeps_nobody_from_the_catalogue(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench, tmp_path: pathlib.Path
+) -> None:
+    desk = await _connected(store, hetzner)
+    await desk.connecting.save(desk.wish(token=hetzner_bench.TOKEN, name="hangs"))
+    hanging = _Hanging(desk.clouds, connection_id=(await desk.get("hangs")).connection_id)
+    shown = catalogue.Catalogue(
+        store,
+        clouds=hanging,
+        policies=policy.Source(cloud_desk.write_policy(tmp_path)),
+        clock=desk.clock,
+    )
+    listing = asyncio.ensure_future(
+        shown.list(catalogue.Wanted(provider="hetzner"), actor=cloud_desk.ACTOR)
+    )
+    await hanging.asked.wait()
+    async for _ in waits.looks():
+        if (await desk.get()).offer_at is not None:  # the other one was heard
+            break
+    desk.clock.advance(offers.LONGEST_SECONDS)
+    rows = (await listing).rows
+    assert {row.connection for row in rows if row.offered.is_available} == {"main", "hangs"}
+    estimated = [row.offered.price for row in rows if row.connection == "hangs"]
+    assert all(price is not None and price.as_of is not None for price in estimated)
