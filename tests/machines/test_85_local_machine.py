@@ -2,14 +2,16 @@
 
 00 one command orders a machine, which boots, installs, joins and is active; each phase was told
 01 the node is ready, of this host's own image, and root in it is nobody outside
-02 its ticket is wiped from every file that cloud-init keeps, and from the host
-03 the same order again is refused for its name, and makes no second machine
-04 rebooted, it is ready again with the same identity, and its first boot does not run again
-05 off behind the Platform's back, `reboot` starts it again
-06 deleted, nothing is left of it: no folder, process, mount, control group, cable or bridge
-07 the lines of docs/quickstart-cloud.md, as they stand
+02 cloud-init's own schema finds nothing wrong with the data, with snippets or without
+03 its ticket is wiped from every file that cloud-init keeps, and from the host
+04 the same order again is refused for its name, and makes no second machine
+05 rebooted, it is ready again with the same identity, and its first boot does not run again
+06 off behind the Platform's back, `reboot` starts it again
+07 deleted, nothing is left of it: no folder, process, mount, control group, cable or bridge
+08 the lines of docs/quickstart-cloud.md, as they stand
 """
 
+import base64
 import json
 import re
 import subprocess
@@ -17,11 +19,30 @@ from collections.abc import Iterator
 
 import pytest
 
+from provisioning import first_boot
 from provisioning.local import images
 from tests.support import bundles, faked_hetzner
 from tests.support.machines import local
 
 NODE = "demo"
+TICKET = first_boot.Ticket(
+    document=base64.b64encode(
+        json.dumps(
+            {
+                "platform_url": "https://192.0.2.10:8444",
+                "pins": [f"sha256:{'a' * 64}"],
+                "trust_key_ids": ["0123456789abcdef"],
+                "bundle_url": "https://192.0.2.10:8446",
+                "bundle_pins": [f"sha256:{'b' * 64}"],
+                "bundles": {"x86_64": "c" * 64},
+                "node_id": "demo",
+                "token": "never issued",
+            }
+        ).encode()
+    ).decode(),
+    signature="c2ln",
+    key_id="0123456789abcdef",
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +98,26 @@ def test_01_the_node_is_ready_and_root_in_it_is_nobody_outside(
     assert guest.run("systemctl", "--failed", "--no-legend") == ""
 
 
-def test_02_the_ticket_is_wiped_everywhere(laptop: local.Laptop, shown: dict[str, str]) -> None:
+def test_02_cloud_inits_own_schema_finds_nothing_wrong(
+    laptop: local.Laptop, shown: dict[str, str]
+) -> None:
+    guest = laptop.guest(shown["ref"])
+    assert "Valid" in guest.run("cloud-init", "schema", "--system")
+    snippets = (
+        None,
+        "\ufeff#cloud-config\r\npackages: [htop]\r\nbootcmd: [[echo, hello]]\r\n",
+        "#!/bin/sh\necho hello\n",
+    )
+    for number, text in enumerate(snippets):
+        snippet = None if text is None else first_boot.parse_snippet(text)
+        guest.write(f"/root/{number}", first_boot.render(TICKET, snippet=snippet))
+        assert "Valid" in guest.run("cloud-init", "schema", "--config-file", f"/root/{number}")
+    guest.write("/root/wrong", "#cloud-config\nbootcmd: {a: b}\n")
+    with pytest.raises(AssertionError, match="bootcmd"):
+        guest.run("cloud-init", "schema", "--config-file", "/root/wrong")
+
+
+def test_03_the_ticket_is_wiped_everywhere(laptop: local.Laptop, shown: dict[str, str]) -> None:
     guest = laptop.guest(shown["ref"])
     local.wait(
         lambda: guest.run("sh", "-c", "ls /run/enlist-first-boot 2>&1 || true"),
@@ -95,12 +135,12 @@ def test_02_the_ticket_is_wiped_everywhere(laptop: local.Laptop, shown: dict[str
     assert not (laptop.places.folder / shown["ref"] / "user-data").exists()
 
 
-def test_03_the_name_is_taken(laptop: local.Laptop) -> None:
+def test_04_the_name_is_taken(laptop: local.Laptop) -> None:
     laptop.attempt("cloud", "machines", "create", NODE, "--provider", "local", expect=4)
     assert len(list(laptop.places.folder.glob("demo-*"))) == 1
 
 
-def test_04_rebooted_it_is_ready_again_with_the_same_identity(
+def test_05_rebooted_it_is_ready_again_with_the_same_identity(
     laptop: local.Laptop, shown: dict[str, str]
 ) -> None:
     guest = laptop.guest(shown["ref"])
@@ -119,7 +159,7 @@ def test_04_rebooted_it_is_ready_again_with_the_same_identity(
     assert len(laptop.document("cloud", "machines", "show", NODE)["phases"]) == 4
 
 
-def test_05_a_machine_that_is_off_is_started_by_reboot(
+def test_06_a_machine_that_is_off_is_started_by_reboot(
     laptop: local.Laptop, shown: dict[str, str]
 ) -> None:
     guest = laptop.guest(shown["ref"])
@@ -142,7 +182,7 @@ def test_05_a_machine_that_is_off_is_started_by_reboot(
     )
 
 
-def test_06_deleted_nothing_is_left_of_it(laptop: local.Laptop, shown: dict[str, str]) -> None:
+def test_07_deleted_nothing_is_left_of_it(laptop: local.Laptop, shown: dict[str, str]) -> None:
     laptop.run("cloud", "machines", "delete", NODE, "--wait")
     assert local.traces(laptop.places, shown["ref"]) == []
     assert laptop.node(NODE).get("state", "removed") == "removed"
@@ -150,7 +190,7 @@ def test_06_deleted_nothing_is_left_of_it(laptop: local.Laptop, shown: dict[str,
     assert local.BRIDGE not in links
 
 
-def test_07_the_quickstarts_lines_do_what_they_say(laptop: local.Laptop) -> None:
+def test_08_the_quickstarts_lines_do_what_they_say(laptop: local.Laptop) -> None:
     page = (bundles.ROOT / "docs/quickstart-cloud.md").read_text()
     heading = "## On this very host, without any account"
     create, nodes, delete = faked_hetzner.commands_of(page, heading=heading)

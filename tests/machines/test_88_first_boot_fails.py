@@ -67,7 +67,7 @@ def test_00_without_a_package_repository_the_installers_words_are_told(
     tmp_path: pathlib.Path,
 ) -> None:
     with (
-        local.image_without("/usr/lib/python3.11/sqlite3") as image_folder,
+        local.image_without("/usr/lib/python3.11/sqlite3", package="python3") as image_folder,
         local.opened(tmp_path, environment=QUICK, image_folder=image_folder) as laptop,
     ):
         operation, _ = ordered(laptop)

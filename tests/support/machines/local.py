@@ -143,6 +143,20 @@ class Guest:
         assert done.returncode == 0, (command, done.returncode, done.stdout, done.stderr)
         return done.stdout
 
+    def booted(self) -> bool:
+        """Whether every start job is done."""
+        try:
+            self.run("systemctl", "is-system-running")
+        except AssertionError:
+            return False
+        return True
+
+    def write(self, path: str, text: str) -> None:
+        """Lays a file on its disk, for all to read."""
+        target = pathlib.Path(f"/proc/{self.leader}/root{path}")
+        target.write_text(text)
+        target.chmod(0o644)
+
     def console(self) -> str:
         """The end of what it showed."""
         try:
@@ -319,8 +333,8 @@ def small_disk(megabytes: int) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def image_without(path: str) -> Iterator[pathlib.Path]:
-    """A folder of images whose image lacks one path."""
+def image_without(path: str, *, package: str) -> Iterator[pathlib.Path]:
+    """A folder of images whose image lacks one path, and the record that a package is there."""
     base = ensure_image()
     with small_disk(16) as disk:
         upper, work, merged = disk / "upper", disk / "work", disk / "images" / base.name
@@ -332,6 +346,13 @@ def image_without(path: str) -> Iterator[pathlib.Path]:
         _host("mount", "-t", "overlay", "overlay", "-o", layers, str(merged))
         try:
             shutil.rmtree(merged / path.lstrip("/"))
+            status = merged / "var/lib/dpkg/status"
+            kept = [
+                entry
+                for entry in status.read_text().split("\n\n")
+                if not entry.startswith(f"Package: {package}\n")
+            ]
+            status.write_text("\n\n".join(kept))
             yield disk / "images"
         finally:
             _host("umount", "--lazy", str(merged))
