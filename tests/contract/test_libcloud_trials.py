@@ -2,12 +2,15 @@
 
 import dataclasses
 import inspect
+import io
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from libcloud.common import base as library_base
 from libcloud.compute.drivers import linode as linode_library
 from libcloud.compute.drivers import openstack as openstack_library
 from libcloud.compute.drivers import vultr as vultr_library
+from libcloud.utils import loggingconnection as library_loggers
 
 from provisioning import contract, naming, outcomes, providers
 from provisioning.libcloud_drivers import linode, policy_text
@@ -65,6 +68,19 @@ async def test_a_proxy_of_the_environment_sees_no_credential(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     assert (await driver.validate()).account
+
+
+async def test_the_librarys_own_debugging_writes_down_nothing_that_is_sent(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`LIBCLOUD_DEBUG` puts a connection that writes down whole requests in place of the usual."""
+    written = io.StringIO()
+    monkeypatch.setattr(library_loggers.LoggingConnection, "log", written, raising=False)
+    monkeypatch.setattr(library_base.Connection, "conn_class", library_loggers.LoggingConnection)
+    driver = bench.driver()
+    await ordered(bench, driver)
+    await driver.close()
+    assert written.getvalue() == ""
 
 
 async def test_a_redirect_is_not_followed(
