@@ -2,7 +2,8 @@
 
 Nothing is put over something that is there already. Where an earlier try of the same attempt got
 part of the way, its parts are recognised by their tags and the chain goes on behind them; so the
-same order sent again is safe, and is itself the look-up.
+same order sent again is safe, and is itself the look-up. A clear refusal takes the parts back, so
+that it leaves nothing but its reason; what a kill leaves is found by name.
 
 Known limit: the waits between the parts end after a minute; the order then counts as unknown and
 goes on with the next try.
@@ -17,6 +18,15 @@ from provisioning.azure import bodies, calls, errors, places, reading
 from runtime_kit import clock as clock_kit
 
 _WAITS: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+_NOT_DONE: Final = frozenset(
+    {outcomes.Outcome.NOT_DONE_PERMANENT, outcomes.Outcome.NOT_DONE_RETRYABLE}
+)
+_NO_TIME_TO_UNDO: Final = frozenset({outcomes.Topic.RATE, outcomes.Topic.NETWORK})
+_UNDONE: Final = (
+    contract.ChildKind.INTERFACE,
+    contract.ChildKind.ADDRESS,
+    contract.ChildKind.SECURITY_GROUP,
+)
 _OVER: Final = frozenset({"failed", "canceled"})
 _OPERATION: Final = "azure-asyncoperation"
 
@@ -30,7 +40,15 @@ class Ordering:
     clock: clock_kit.Clock
 
     async def create(self, request: contract.Request) -> contract.Created:
-        """Sends the order. Raises `outcomes.Fault`; what was made before stays and is found."""
+        """Sends the order. Raises `outcomes.Fault`; a clear refusal takes the parts back first."""
+        try:
+            return await self._create(request)
+        except outcomes.Fault as fault:
+            if fault.outcome in _NOT_DONE and fault.topic not in _NO_TIME_TO_UNDO:
+                await self._undo(request.owner)
+            raise
+
+    async def _create(self, request: contract.Request) -> contract.Created:
         owner, kind = request.owner, contract.ChildKind
         subnet = await self._subnet(request)
         group = self.place.child(owner, kind.SECURITY_GROUP)
@@ -55,6 +73,21 @@ class Ordering:
             children=tuple(one for one in parts if has_address or one.kind is not kind.ADDRESS),
             instance=reading.instance_of(answer.body, place=self.place),
         )
+
+    async def _undo(self, owner: contract.Owner) -> None:
+        """Ends the parts of an attempt whose machine was refused; what resists is found later."""
+        for kind_of_child in _UNDONE:
+            kind, path = places.CHAIN[kind_of_child], self.place.child(owner, kind_of_child)
+            for wait in _WAITS:
+                try:
+                    thing = await self.arm.get(path, kind=kind)
+                    if thing is None or _owner(thing) != owner:
+                        break
+                    await self.arm.delete(path, kind=kind)
+                except outcomes.Fault as fault:
+                    if fault.topic is not outcomes.Topic.STATE:
+                        return  # whoever looks the attempt up finds what is left
+                await self.clock.sleep(wait)
 
     async def poll(self, created: contract.Created) -> contract.Progress:
         """How the machine is doing. A poll that fails says nothing about the order."""

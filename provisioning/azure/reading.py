@@ -47,7 +47,7 @@ def instance_of(vm: Body, *, place: places.Place) -> contract.Instance:
         size=text(inside(about, "hardwareProfile"), "vmSize"),
         image=_image_of(inside(inside(about, "storageProfile"), "imageReference")),
         created_at=moment(about.get("timeCreated")),
-        failure=failure[1] if failure else None,
+        failure=": ".join(one for one in failure if one) if failure else None,
         failure_code=failure[0] if failure else "",
         instance_id=text(about, "vmId") or None,
     )
@@ -201,7 +201,7 @@ def _status(vm: Body) -> tuple[str, str, tuple[str, str] | None]:
             code = rest.partition("/")[2]
             failure = code, text(one, "message") or text(one, "displayStatus") or "no words"
     if provisioning.lower() == "failed" and failure is None:
-        failure = "", "Azure calls it failed and gives no reason."
+        failure = "", "Azure calls it failed and gives no reason"
     return provisioning, power, failure
 
 

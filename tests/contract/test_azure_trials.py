@@ -177,7 +177,7 @@ async def test_an_answer_lost_at_any_part_is_settled_by_the_same_order_sent_agai
     assert kinds == ["address", "disk", "interface", "security-group"]
 
 
-async def test_a_kill_between_two_parts_leaves_what_a_look_up_finds_and_deleting_ends(
+async def test_a_clear_refusal_in_the_middle_takes_the_parts_back_and_keeps_its_reason(
     bench: Bench, driver: contract.Driver
 ) -> None:
     """Also B54: lists that lag by an hour change nothing, since nothing is looked up in one."""
@@ -186,6 +186,29 @@ async def test_a_kill_between_two_parts_leaves_what_a_look_up_finds_and_deleting
     bench.script.arm(Armed(verb=Verb.FAIL_CODE, code="QuotaExceeded"), on=PUT_VM)
     fault = await failing(driver.create(request))
     assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_PERMANENT, Topic.QUOTA)
+    assert bench.ledger.living_things() == []
+    seen = await driver.find(request.owner, name=request.name, region=request.region)
+    assert (seen.instances, seen.is_complete) == ((), True)
+
+
+async def test_a_throttled_order_is_not_undone_since_it_goes_on_later(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    request = bench.request()
+    bench.script.arm(Armed(verb=Verb.RATE), on=PUT_VM)
+    assert (await failing(driver.create(request))).topic is Topic.RATE
+    assert len(bench.ledger.living_things()) == 3
+    await driver.create(request)
+    assert len(bench.ledger.things) == 4  # group, address, card, disk: each made once
+
+
+async def test_what_a_kill_between_two_parts_leaves_is_found_by_name_and_ended(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    bench.script.list_lag = 3600
+    request = bench.request()
+    bench.script.arm(Armed(verb=Verb.BEFORE_5XX), on=PUT_VM)  # as if nobody had gone on
+    await failing(driver.create(request))
     (half,) = (await driver.find(request.owner, name=request.name, region=request.region)).instances
     assert (half.power, half.owner) == (contract.Power.FAILED, request.owner)
     assert {one.kind for one in half.children} == {
