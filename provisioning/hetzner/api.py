@@ -110,8 +110,11 @@ class Api:
         """
         method = call.name.partition(" ")[0]
         sent = {} if body is None else {"json": dict(body)}
-        return await self.ask(
-            call, lambda client: client.request(method, path, **sent), table=table, hide=hide
+        return _document(
+            call,
+            await self.ask(
+                call, lambda client: client.request(method, path, **sent), table=table, hide=hide
+            ),
         )
 
     async def get(
@@ -119,7 +122,8 @@ class Api:
     ) -> dict[str, Any]:
         """The JSON object at this path."""
         sent = dict(params or {})
-        return await self.ask(call, lambda client: client.request("GET", path, params=sent))
+        told = await self.ask(call, lambda client: client.request("GET", path, params=sent))
+        return _document(call, told)
 
     async def get_or_none(self, call: contract.ApiCall, path: str) -> dict[str, Any] | None:
         """The same; None where the provider says, by its code, that there is no such thing."""
@@ -214,6 +218,13 @@ class Api:
         if isinstance(fault, KeyError | TypeError | AttributeError | ValueError):
             return answers.unanswered(call.name, "an answer without what it should hold")
         return fault
+
+
+def _document(call: contract.ApiCall, told: Any) -> dict[str, Any]:
+    """Every answer there is an object; `null` is not "there is none"."""
+    if not isinstance(told, dict):
+        raise answers.unanswered(call.name, "an answer that is no object")
+    return told
 
 
 def _was_never_sent(fault: requests.RequestException) -> bool:
