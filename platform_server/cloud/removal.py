@@ -59,7 +59,7 @@ async def revoke_node(m: means.Means, *, held: holding.Held, machine: machines.M
         node = await node_records.find(tx, node_id=node_id)
         if node is None or node.state is node_states.State.REMOVED:
             return False
-        if not await _is_of(tx, node=node, machine=machine):
+        if machine.active_at is None and not await _is_of(tx, node=node, machine=machine):
             return False
         drained = await scheduling.order(
             tx, node_id=node_id, event=scheduling.Event.DRAIN, operators=m.minting.operators

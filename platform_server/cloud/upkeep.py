@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from platform_server.audit import actions
 from platform_server.cloud import requests
 from platform_server.nodes import leading
 from platform_server.operations import holding, reconciler
@@ -58,13 +59,29 @@ class Upkeep:
         for machine_id in due:
             try:
                 await self._store.transact(
-                    functools.partial(requests.delete_machine, machine_id=machine_id, asked=asked)
+                    functools.partial(self._delete, machine_id=machine_id, asked=asked)
                 )
             except (requests.Busy, requests.WrongState) as fault:
                 _LOG.info("A failed machine is somebody's already", extra={"reason": str(fault)})
         if due:
             self._store.signal(reconciler.CHANNEL, "changed")
         return len(due)
+
+    async def _delete(self, tx: contract.Tx, *, machine_id: str, asked: requests.Asked) -> None:
+        made = await requests.delete_machine(tx, machine_id=machine_id, asked=asked)
+        await actions.append(
+            tx,
+            action=actions.Action(
+                at=asked.now,
+                actor=asked.by,
+                action="cloud.machines.delete",
+                target=made.machine.node_id,
+                environment=self._environment,
+                infra=made.machine.infra,
+                operation=made.operation.operation_id,
+                details={"setting": "auto_destroy_failed_after"},
+            ),
+        )
 
 
 async def _list_due(tx: contract.Tx, *, before: datetime.datetime) -> Sequence[str]:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from platform_server.audit import events
 from platform_server.cloud import attempts, children, connections, costs, machines, using
 from platform_server.nodes import leading
 from platform_server.operations import holding, kinds
@@ -23,6 +24,8 @@ from runtime_kit import clock as clock_kit
 
 _LOG = logging.getLogger(__name__)
 LEASE: Final = "cloud-view"
+VANISHED: Final = "cloud-machine.vanished"
+"""The event of an active machine that its provider does not know any more."""
 FEW: Final = 4
 TICK_SECONDS: Final = 15.0
 MOST_MACHINES: Final = 2000
@@ -116,6 +119,9 @@ class Viewer:
                 one.machine_id: await driver.describe(one.provider_ref or "", region=one.region)
                 for one in missing
             }
+            for one in missing:
+                if asked[one.machine_id] is None and one.missed + 1 >= GONE_AFTER:
+                    await self._look_at_children(one, driver=driver)
         now = self._clock.now()
         for one in live:
             if one.provider_ref is None:
@@ -130,6 +136,21 @@ class Viewer:
             )
         )
         return inventory
+
+    async def _look_at_children(
+        self, machine: machines.Machine, *, driver: provider.Driver
+    ) -> None:
+        """A machine that is not there may have left something, which then still costs."""
+        hanging = await self._store.read(
+            lambda tx: children.list_hanging(tx, machine_id=machine.machine_id)
+        )
+        for one in hanging:
+            if await driver.describe_child(one.child) is None:
+                await self._store.transact(
+                    functools.partial(
+                        children.set_gone, child_id=one.child_id, now=self._clock.now()
+                    )
+                )
 
     async def run(self) -> None:
         """Keeps the view of what is idle, by one list a connection, for ever; one engine does."""
@@ -194,6 +215,14 @@ async def _settle_gone(
     await machines.set_gone(tx, machine_id=machine.machine_id, now=now)
     await children.let_go(tx, machine_id=machine.machine_id)
     await costs.end(tx, subject_id=machine.machine_id, until=now)
+    await events.append(
+        tx,
+        at=now,
+        kind=VANISHED,
+        subject=machine.node_id,
+        infra=machine.infra,
+        data={"machine_id": machine.machine_id, "provider_ref": machine.provider_ref},
+    )
 
 
 async def _list_pending(tx: contract.Tx, *, connection_id: str) -> Sequence[machines.Machine]:

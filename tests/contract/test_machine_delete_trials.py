@@ -119,6 +119,26 @@ async def test_the_node_is_removed_before_the_provider_is_asked(
     assert seen == ["removed"]
 
 
+async def test_an_active_machine_that_vanished_counts_no_more_and_is_told(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(store, folder=tmp_path)
+    made = await engine.order()
+    guest = await engine.to_active(made)
+    engine.cloud.lose(guest.ref)
+    for _ in range(3):
+        engine.platform.clock.advance(301)
+        await engine.viewer.tick()
+    assert not (await engine.machine(made)).counts
+    told = await store.read(
+        lambda tx: tx.fetch_all(
+            "SELECT subject FROM events WHERE kind = 'cloud-machine.vanished' LIMIT 10"
+        )
+    )
+    assert [row["subject"] for row in told] == ["web-1"]
+    await machine_orders.require_standard(engine, mutating=1, unseen_seconds=1000.0)
+
+
 async def test_a_kept_machine_counts_on_and_is_deleted_later(
     store: contract.Store, tmp_path: pathlib.Path
 ) -> None:
