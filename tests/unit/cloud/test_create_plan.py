@@ -76,6 +76,7 @@ def _plan(
     machine: machines.Machine | None = None,
     phases: tuple[str, ...] = (),
     is_paused: bool = False,
+    is_hung_on: bool = False,
 ) -> create_plan.Todo:
     operation = records.Operation(
         operation_id="0123",
@@ -91,7 +92,12 @@ def _plan(
         next_at=NOW,
     )
     facts = create_plan.Facts(
-        machine=machine or _machine(), last=last, phases=phases, node=None, is_paused=is_paused
+        machine=machine or _machine(),
+        last=last,
+        phases=phases,
+        node=None,
+        is_paused=is_paused,
+        is_hung_on=is_hung_on,
     )
     return create_plan.plan(operation, facts=facts, limits=LIMITS, now=NOW)
 
@@ -129,6 +135,12 @@ def test_the_step_follows_from_state_and_attempt(
 def test_whoever_wants_it_gone_is_heard_first(state: states.State) -> None:
     asked = _machine(delete_asked_at=NOW)
     assert _plan(state, _attempt(A.SENT), machine=asked) is D.CANCEL
+
+
+def test_what_hung_on_the_attempt_before_goes_before_the_next() -> None:
+    assert _plan(S.VALIDATING, _attempt(A.GONE), is_hung_on=True) is D.CLEAR
+    looked = _attempt(A.GONE, looked_up_at=NOW)
+    assert _plan(S.VALIDATING, looked, is_hung_on=True) == kinds.Wait(seconds=5.0)
 
 
 def test_what_was_sent_is_never_sent_again() -> None:
