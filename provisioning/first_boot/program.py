@@ -46,6 +46,7 @@ MOST_DETAIL = 1000
 MOST_INSTALLER_BYTES = 2_000_000
 MOST_ARCHIVE_BYTES = 300_000_000
 MOST_KEPT_BYTES = 8_000_000
+CONNECT_SECONDS = 10
 ANSWER_SECONDS = 30
 PACE_SECONDS = 1.1  # the Platform takes one report a second
 AGENT_SECONDS = 60
@@ -217,12 +218,13 @@ class Asked:
             context.verify_mode = ssl.CERT_NONE
             context.minimum_version = ssl.TLSVersion.TLSv1_3
         self.connection = http.client.HTTPSConnection(
-            str(parts.hostname), parts.port, timeout=ANSWER_SECONDS, context=context
+            str(parts.hostname), parts.port, timeout=CONNECT_SECONDS, context=context
         )
 
     def __enter__(self) -> "Asked":  # noqa: PYI034 - Self is younger than 3.8
         try:
             self.connection.connect()
+            self.connection.sock.settimeout(ANSWER_SECONDS)
         except OSError as error:
             raise Later(f"{self.url} cannot be reached: {error.strerror or error}.") from error
         found = f"sha256:{hashlib.sha256(spki(self.certificate())).hexdigest()}"

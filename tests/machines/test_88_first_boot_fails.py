@@ -17,7 +17,7 @@ from tests.support.machines import local
 
 FAILS_SECONDS = 120.0
 # Long enough to see the phase, short for a test: a machine gets 20 minutes.
-QUICK = {"ENLIST_CLOUD__ENROLLMENT_SECONDS": "20", "ENLIST_CLOUD__ATTEMPTS": "1"}
+QUICK = {"ENLIST_CLOUD__ENROLLMENT_SECONDS": "25", "ENLIST_CLOUD__ATTEMPTS": "1"}
 
 
 @pytest.fixture(scope="module", autouse=True)
