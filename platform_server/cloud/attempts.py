@@ -216,7 +216,8 @@ async def set_settled(
     await _set(
         tx,
         attempt,
-        "state = ?, settled_at = ?, progress = NULL, first_boot = NULL, kek_id = NULL",
+        "state = ?, settled_at = ?, progress = NULL, first_boot = NULL, kek_id = NULL, "
+        "looked_up_at = NULL",
         state.value,
         clock.to_micros(now),
         before=attempt.state,

@@ -13,6 +13,7 @@ from typing import Final
 from platform_server.cloud import (
     admission,
     attempts,
+    children,
     coming_up,
     create_plan,
     doubting,
@@ -100,6 +101,7 @@ class CreateMachine:
             last=last,
             phases=phases,
             node=node if is_its else None,
+            is_hung_on=bool(await children.list_hanging(tx, machine_id=machine.machine_id)),
             is_paused=await pausing.is_paused(
                 tx, connection_id=machine.connection_id, now=self._m.clock.now()
             ),

@@ -54,13 +54,17 @@ _WRITE_DOWN: Final = frozenset({Do.VALIDATE, Do.CANCEL, Do.LOSE, Do.LATE, Do.DIE
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known. `node` only where it enrolled with this attempt's ticket."""
+    """What is known. `node` only where it enrolled with this attempt's ticket.
+
+    `is_hung_on`: something that goes with the machine is not confirmed gone.
+    """
 
     machine: machines.Machine
     last: attempts.Attempt | None
     phases: Sequence[str]
     node: node_records.Node | None
     is_paused: bool
+    is_hung_on: bool = False
 
 
 def plan(
@@ -87,7 +91,7 @@ def _plan(
     if wanted_gone or state is states.State.REQUESTED:
         return Do.CANCEL if wanted_gone else Do.VALIDATE
     if state is states.State.VALIDATING:
-        return _validating(facts.machine, last=last, now=now)
+        return _validating(facts, last=last, now=now)
     if last is None:
         raise kinds.Stop("The order has no attempt: a fault of ours.")
     if state in (states.State.CREATING, states.State.UNRESOLVED):
@@ -99,13 +103,11 @@ def _plan(
     return Do.LATE if is_late else _asked(facts.machine, last=last, now=now)
 
 
-def _validating(
-    machine: machines.Machine, *, last: attempts.Attempt | None, now: datetime.datetime
-) -> Todo:
-    """What is left of the attempt before goes first."""
-    if last is None or last.state in attempts.SETTLED:
+def _validating(facts: Facts, *, last: attempts.Attempt | None, now: datetime.datetime) -> Todo:
+    """What is left of the attempt before goes first, the machine and every child."""
+    if last is None or (last.state in attempts.SETTLED and not facts.is_hung_on):
         return Do.WRITE
-    todo = paced_removal(machine, last=last, now=now)
+    todo = paced_removal(facts.machine, last=last, now=now)
     return Do.CLEAR if todo is Do.REMOVE else todo
 
 
@@ -160,8 +162,7 @@ def paced_removal(
     every = datetime.timedelta(seconds=5 if age < datetime.timedelta(minutes=1) else 15)
     if age > datetime.timedelta(minutes=10):
         every = datetime.timedelta(minutes=1)
-    looked = None if last is None or last.state in attempts.SETTLED else last.looked_up_at
-    return _due(looked, every=every, now=now) or Do.REMOVE
+    return _due(None if last is None else last.looked_up_at, every=every, now=now) or Do.REMOVE
 
 
 def _is_dead(machine: machines.Machine) -> bool:

@@ -123,6 +123,7 @@ async def remove(m: means.Means, *, held: holding.Held, machine: machines.Machin
                 else:
                     await _delete(m, held=held, machine=machine, attempt=attempt, driver=driver)
             if not unsettled:
+                await _note_pass(m, held=held, attempt=found[-1])
                 for one in hanging:
                     await _delete_child(m, held=held, hanging=one, driver=driver)
     except outcomes.Fault as fault:
@@ -322,9 +323,21 @@ async def _settle(
         await holding.require(tx, held=held)
         await attempts.set_settled(tx, attempt=attempt, state=state, now=now)
         await tickets.revoke(tx, enrollment_id=attempt.enrollment_id, now=now)
+        await costs.end(tx, subject_id=attempt.machine_id, until=now)
 
     await m.store.transact(work)
     crash_points.reach(SETTLED)
+
+
+async def _note_pass(m: means.Means, *, held: holding.Held, attempt: attempts.Attempt) -> None:
+    """When the children were looked at last: by that the next look is paced."""
+    now = m.clock.now()
+
+    async def work(tx: contract.Tx) -> None:
+        await holding.require(tx, held=held)
+        await attempts.note_look(tx, attempt=attempt, clean_answers=0, now=now)
+
+    await m.store.transact(work)
 
 
 async def _delete_child(

@@ -166,19 +166,22 @@ class Viewer:
     async def tick(self) -> None:
         """Lists every connection whose time has come; one that fails is nobody else's matter."""
         now = self._clock.now()
-        for connection_id in await self._store.read(
+        due = await self._store.read(
             functools.partial(_list_due, before=now - self._refresh, now=now)
-        ):
-            try:
-                await self.refresh_connection(connection_id, actor=holding.ACTOR)
-            except (outcomes.Fault, kinds.TryLater, connections.NoSuchConnection) as fault:
-                _LOG.warning(
-                    "A connection cannot be looked at",
-                    extra={"connection": connection_id, "reason": str(fault)},
-                )
-                await self._store.transact(
-                    functools.partial(_put_off, connection_id=connection_id, now=now)
-                )
+        )
+        await asyncio.gather(*(self._refresh_idle(one, now=now) for one in due))
+
+    async def _refresh_idle(self, connection_id: str, *, now: datetime.datetime) -> None:
+        try:
+            await self.refresh_connection(connection_id, actor=holding.ACTOR)
+        except (outcomes.Fault, kinds.TryLater, connections.NoSuchConnection) as fault:
+            _LOG.warning(
+                "A connection cannot be looked at",
+                extra={"connection": connection_id, "reason": str(fault)},
+            )
+            await self._store.transact(
+                functools.partial(_put_off, connection_id=connection_id, now=now)
+            )
 
 
 async def write(

@@ -50,6 +50,31 @@ async def test_b20_a_machine_that_never_enrolls_is_gone_before_the_next_and_the_
     await machine_orders.require_standard(engine, mutating=4)
 
 
+async def test_b52_what_hung_on_an_attempt_is_confirmed_gone_before_the_next(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(
+        store,
+        folder=tmp_path,
+        rules=pocket.Rules(children_stay=True),
+        limits=means.Limits(enrollment=datetime.timedelta(seconds=60), attempts=2),
+    )
+    left: list[int] = []
+
+    async def count() -> None:
+        left.append(len(engine.cloud.hanging()))
+
+    engine.cloud.before[pocket.CREATE] = count
+    made = await engine.order()
+    for _ in range(40):
+        if len(engine.cloud.ever()) == 2:
+            break
+        await engine.carry_on(rounds=1)
+    assert left == [0, 0]
+    assert await engine.state(made) == "booting"
+    await machine_orders.require_standard(engine)
+
+
 async def test_b22_eleven_orders_at_once_against_a_cap_of_two_make_two(
     store: contract.Store, tmp_path: pathlib.Path
 ) -> None:
