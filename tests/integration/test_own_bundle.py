@@ -13,7 +13,7 @@ from wire_protocol import product
 
 BUILD = {"ENLIST_BUNDLES__BUILD": "true"}
 SECONDS = 300.0
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]  # three Pythons' wheels are packed
 
 
 def bundles(platform: real_platform.RealPlatform) -> list[dict[str, object]]:

@@ -1,7 +1,7 @@
 """What a faked provider sells is a real machine that boots the user data which it was given.
 
-From the order to a ready node and back to nothing, each provider's encoding included: Hetzner and
-the providers of tests/support/faked_clouds. The Platform serves on this host, machines stand on a
+From the order to a ready node and back to nothing, each provider's encoding included: Hetzner and,
+in the long tier, the providers of tests/support/faked_clouds. The Platform serves on this host, machines stand on a
 bridge beside it and know themselves by the provider's id.
 """
 
@@ -79,6 +79,7 @@ def test_a_machine_sold_by_hetzner_boots_into_a_ready_node(
         lives(place, order, of=faked.fake.ledger, vms=vms)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("provider", sorted(faked_clouds.SHOPS))
 def test_a_machine_sold_elsewhere_boots_into_a_ready_node(
     market: faked_clouds.Market, vms: host.Places, provider: str

@@ -1,4 +1,4 @@
-"""A machine that boots and never joins: the operation says how far it came, and why (B84).
+"""A machine that boots and never joins: the operation says how far it came, and why (B84). Long.
 
 00 the package repository is out of reach: the phase, and the installer's own words
 01 the Platform is out of reach: what the console showed
@@ -15,6 +15,7 @@ import pytest
 from provisioning.local import images
 from tests.support.machines import local
 
+pytestmark = pytest.mark.long
 FAILS_SECONDS = 120.0
 # Long enough to see the phase, short for a test: a machine gets 20 minutes.
 QUICK = {"ENLIST_CLOUD__ENROLLMENT_SECONDS": "25", "ENLIST_CLOUD__ATTEMPTS": "1"}
