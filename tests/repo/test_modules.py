@@ -63,6 +63,13 @@ def test_no_module_is_longer_than_its_budget_without_a_reason() -> None:
     assert long == []
 
 
+def test_no_two_test_files_share_a_name() -> None:
+    """Without packages, pytest imports a test file by its bare name."""
+    names = [name.rsplit("/", 1)[1] for name in project.modules("tests")]
+    tests = [name for name in names if name.startswith("test_")]
+    assert sorted({name for name in tests if tests.count(name) > 1}) == []
+
+
 def test_no_module_has_a_vague_name() -> None:
     assert [name for name in _shipped() if set(re.split(r"[/.]", name)) & VAGUE] == []
 
