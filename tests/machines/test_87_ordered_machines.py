@@ -1,8 +1,8 @@
 """What a faked provider sells is a real machine that boots the user data which it was given.
 
 From the order to a ready node and back to nothing, each provider's encoding included: Hetzner and,
-in the long tier, the providers of tests/support/faked_clouds. The Platform serves on this host, machines stand on a
-bridge beside it and know themselves by the provider's id.
+in the long tier, the providers of tests/support/faked_clouds. The Platform serves on this host,
+machines stand on a bridge beside it and know themselves by the provider's id.
 """
 
 import json
