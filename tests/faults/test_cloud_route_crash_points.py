@@ -57,7 +57,13 @@ def test_the_points_cover_every_route_that_asks_for_machines() -> None:
     assert {name for name in crash_points.declared() if name.startswith("asked.")} == set(STORIES)
 
 
-@pytest.mark.parametrize("point", sorted(STORIES))
+@pytest.mark.parametrize(
+    "point",
+    [
+        cloud_machines.STORED,
+        pytest.param(operation_decisions.STORED, marks=pytest.mark.long),  # as slow, the same kind
+    ],
+)
 def test_what_was_stored_before_the_answer_was_lost_is_done_once(
     point: str, tmp_path: pathlib.Path
 ) -> None:

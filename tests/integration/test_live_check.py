@@ -45,7 +45,9 @@ def test_an_account_that_others_can_read_is_a_failure(tmp_path: pathlib.Path) ->
     assert f"chmod 600 {file}" in done.stdout
 
 
+@pytest.mark.long
 def test_a_machine_is_tried_from_its_order_to_its_confirmed_end(tmp_path: pathlib.Path) -> None:
+    """The Platform that it starts builds the bundle first, which takes most of the time."""
     fake = hetzner.FakeHetzner(clock=clock_kit.SystemClock(), action_seconds=0.2)
     with server.Served(fake) as served:
         rules = json.loads(faked_hetzner.policy(tmp_path).read_text())["providers"]["hetzner"]
