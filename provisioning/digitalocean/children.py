@@ -10,7 +10,7 @@ can be told from others only by a person, in the list of addresses without a mac
 
 from typing import Any, Final
 
-from provisioning import contract, outcomes, packed_owner
+from provisioning import answers, contract, outcomes, packed_owner, shaped
 from provisioning.digitalocean import calls, reading
 from provisioning.digitalocean import client as client_kit
 
@@ -24,12 +24,13 @@ async def every(client: client_kit.Client) -> list[contract.Child]:
     snapshots = await client.every(calls.SNAPSHOTS, "/v2/snapshots", "snapshots")
     addresses = await client.every(calls.ADDRESSES, "/v2/reserved_ips", "reserved_ips")
     keys = await client.every(calls.KEYS, "/v2/account/keys", "ssh_keys")
-    return [
-        *(reading.volume(row) for row in volumes),
-        *(reading.snapshot(row) for row in snapshots),
-        *(reading.address(row) for row in addresses),
-        *(reading.ssh_key(row) for row in keys),
-    ]
+    with shaped.reading("What lists beside machines tell"):
+        return [
+            *(reading.volume(row) for row in volumes),
+            *(reading.snapshot(row) for row in snapshots),
+            *(reading.address(row) for row in addresses),
+            *(reading.ssh_key(row) for row in keys),
+        ]
 
 
 async def companions(client: client_kit.Client, ref: str) -> tuple[contract.Child, ...]:
@@ -41,7 +42,8 @@ async def companions(client: client_kit.Client, ref: str) -> tuple[contract.Chil
         if fault.topic is not outcomes.Topic.RIGHTS:
             raise
         body = None
-    return reading.companions(body or {}, ref=ref)
+    with shaped.reading(calls.COMPANIONS.name):
+        return reading.companions({} if body is None else body, ref=ref)
 
 
 async def describe(client: client_kit.Client, child: contract.Child) -> contract.Child | None:
@@ -68,7 +70,10 @@ async def describe(client: client_kit.Client, child: contract.Child) -> contract
         _KIND.SSH_KEY: (calls.KEY, f"/v2/account/keys/{child.ref}", "ssh_key", reading.ssh_key),
     }[_offered(child.kind)]
     body = await found(client, call, path)
-    return None if body is None else read(body[key])
+    if body is None:
+        return None
+    with shaped.reading(call.name):
+        return read(body[key])
 
 
 async def delete(client: client_kit.Client, child: contract.Child) -> None:
@@ -112,7 +117,8 @@ async def create(
         return await _create_snapshot(client, owner=owner, name=name, of=of, region=region)
     if kind is _KIND.ADDRESS:
         body = await client.send(calls.CREATE_ADDRESS, "/v2/reserved_ips", body={"region": region})
-        return reading.address(body["reserved_ip"])
+        with shaped.reading(calls.CREATE_ADDRESS.name):
+            return reading.address(body["reserved_ip"])
     raise _cannot(f"DigitalOcean cannot make a {kind} this way.")
 
 
@@ -141,11 +147,14 @@ async def detach(client: client_kit.Client, child: contract.Child) -> None:
 async def found(client: client_kit.Client, call: contract.ApiCall, path: str) -> Any:
     """The JSON at this path, None where the provider says clearly that there is nothing."""
     try:
-        return await client.send(call, path)
+        body = await client.send(call, path)
     except outcomes.Fault as fault:
         if fault.code == "not_found":
             return None
         raise
+    if body is None:  # a success without a word is no word that it is gone
+        raise answers.unanswered(call.name, "a success without a body")
+    return body
 
 
 async def _create_volume(
@@ -171,7 +180,8 @@ async def _create_volume(
             "tags": packed_owner.as_tags(owner),
         },
     )
-    return reading.volume(body["volume"])
+    with shaped.reading(calls.CREATE_VOLUME.name):
+        return reading.volume(body["volume"])
 
 
 async def _create_snapshot(
@@ -187,15 +197,18 @@ async def _create_snapshot(
             f"/v2/volumes/{of}/snapshots",
             body={"name": name, "tags": packed_owner.as_tags(owner)},
         )
-        return reading.snapshot(body["snapshot"])
+        with shaped.reading(calls.SNAPSHOT_VOLUME.name):
+            return reading.snapshot(body["snapshot"])
     body = await client.send(
         calls.SNAPSHOT_DROPLET,
         f"/v2/droplets/{of}/actions",
         body={"type": "snapshot", "name": f"{name} {packed_owner.as_line(owner)}"},
     )
+    with shaped.reading(calls.SNAPSHOT_DROPLET.name):
+        action = body["action"]["id"]
     return contract.Child(
         kind=_KIND.SNAPSHOT,
-        ref=f"{_PENDING}:{body['action']['id']}",
+        ref=f"{_PENDING}:{action}",
         name=name,
         region=region,
         keep=True,

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from libcloud.compute.drivers import digitalocean as libcloud_driver
 
-from provisioning import answers, contract, libcloud_link, providers
+from provisioning import answers, contract, libcloud_link, providers, shaped
 from provisioning.digitalocean import calls, errors
 from runtime_kit import clock as clock_kit
 from runtime_kit import secret as secret_kit
@@ -143,11 +143,12 @@ class Client:
             rows = body.get(key) if isinstance(body, dict) else None
             if not isinstance(rows, list):
                 raise answers.unanswered(call.name, f"a success without {key}")
-            for row in rows:
-                name = row.get("id") or row.get("slug") or row.get("ip")
-                found.setdefault(str(name), row)
-            pages = (body.get("links") or {}).get("pages") or {}
-            if not pages.get("next"):
+            with shaped.reading(call.name):
+                for row in rows:
+                    found.setdefault(str(row.get("id") or row.get("slug") or row["ip"]), row)
+                pages = (body.get("links") or {}).get("pages") or {}
+                is_last = not pages.get("next")
+            if is_last:
                 return list(found.values())
         raise answers.unanswered(call.name, f"more than {MOST_PAGES} pages")
 

@@ -16,7 +16,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any, Final
 
-from provisioning import contract, credentials, naming, outcomes, packed_owner, providers
+from provisioning import contract, credentials, naming, outcomes, packed_owner, providers, shaped
 from provisioning.digitalocean import calls, children, planning, reading
 from provisioning.digitalocean import client as client_kit
 from provisioning.digitalocean import keys as keys_kit
@@ -114,9 +114,10 @@ class Driver:
         if request.volumes:
             order["volumes"] = list(request.volumes)
         body = await self._client.create(order, first_boot=request.first_boot)
-        instance = reading.instance(body["droplet"], children=kept)
-        actions = (body.get("links") or {}).get("actions") or []
-        action = next((str(one["id"]) for one in actions if one.get("rel") == "create"), None)
+        with shaped.reading(calls.CREATE.name):
+            instance = reading.instance(body["droplet"], children=kept)
+            actions = (body.get("links") or {}).get("actions") or []
+            action = next((str(one["id"]) for one in actions if one.get("rel") == "create"), None)
         return contract.Created(
             ref=instance.ref, progress=action, children=instance.children, instance=instance
         )
@@ -133,7 +134,8 @@ class Driver:
             raise _of_the_poll_itself(fault) from None
         if body is None:
             return await self._poll_droplet(created.ref)
-        status = body["action"]["status"]
+        with shaped.reading(calls.ACTION.name):
+            status = body["action"]["status"]
         if status == "errored":
             raise outcomes.Fault(
                 "DigitalOcean accepted the order and could not place the machine afterwards.",
@@ -159,7 +161,7 @@ class Driver:
             one.ref: dataclasses.replace(one, children=(*one.children, *keys))
             if one.owner is not None and keys_kit.is_same_order(one.owner, owner)
             else one
-            for one in map(reading.instance, rows)
+            for one in _instances(rows)
         }
         is_untagged = any(one.name == name and one.owner is None for one in seen.values())
         return contract.Sightings(
@@ -174,7 +176,8 @@ class Driver:
         if body is None:
             return None
         companions = await children.companions(self._client, ref)
-        return reading.instance(body["droplet"], children=companions)
+        with shaped.reading(calls.GET.name):
+            return reading.instance(body["droplet"], children=companions)
 
     async def delete(self, ref: str, *, region: str) -> None:
         """By its id, never by tag: that would delete all that carry it."""
@@ -196,7 +199,7 @@ class Driver:
         rows = [*await self._list(tag_name=tag), *await self._list(type="gpus")]
         machines = {
             one.ref: one
-            for one in map(reading.instance, rows)
+            for one in _instances(rows)
             if one.owner is not None and one.owner.installation == installation
         }
         ours = tuple(
@@ -266,9 +269,16 @@ class Driver:
             body = await children.found(self._client, calls.GET, f"/v2/droplets/{ref}")
         except outcomes.Fault as fault:
             raise _of_the_poll_itself(fault) from None
-        if body is None or body["droplet"]["status"] == "new":
+        if body is None:
             return contract.Progress.RUNNING  # told of by no action: its 404 alone proves nothing
-        return contract.Progress.DONE
+        with shaped.reading(calls.GET.name):
+            is_new = body["droplet"]["status"] == "new"
+        return contract.Progress.RUNNING if is_new else contract.Progress.DONE
+
+
+def _instances(rows: list[dict[str, Any]]) -> list[contract.Instance]:
+    with shaped.reading(calls.LIST.name):
+        return [reading.instance(row) for row in rows]
 
 
 def _of_the_poll_itself(fault: outcomes.Fault) -> outcomes.Fault:

@@ -9,7 +9,7 @@ than its key leaves the key to the sweeper, which sees it by its name.
 Known limit: the list of keys may be read ten times a minute; past that the look-up says so.
 """
 
-from provisioning import contract, outcomes, packed_owner
+from provisioning import contract, outcomes, packed_owner, shaped
 from provisioning.digitalocean import calls, reading
 from provisioning.digitalocean import client as client_kit
 
@@ -30,7 +30,8 @@ async def ensure(
         "/v2/account/keys",
         body={"name": packed_owner.as_line(owner), "public_key": public_key},
     )
-    return reading.ssh_key(body["ssh_key"])
+    with shaped.reading(calls.CREATE_KEY.name):
+        return reading.ssh_key(body["ssh_key"])
 
 
 async def of_operation(

@@ -12,7 +12,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from provisioning import contract, outcomes
+from provisioning import contract, outcomes, shaped
 from provisioning.libcloud_drivers import errors
 
 MOST_PAGES: Final = 500
@@ -118,7 +118,9 @@ class Driver:
 
     async def create(self, request: contract.Request) -> contract.Created:
         """Sends the order, once."""
-        instance = self._dialect.read(await self._dialect.order(request))
+        made = await self._dialect.order(request)
+        with shaped.reading(f"The order at {self.provider}"):
+            instance = self._dialect.read(made)
         return contract.Created(ref=instance.ref, instance=instance)
 
     async def poll(self, created: contract.Created) -> contract.Progress:
@@ -144,7 +146,7 @@ class Driver:
         del region
         found = [
             one
-            for one in map(self._dialect.read, await self._dialect.machines())
+            for one in await self._machines()
             if one.name == name
             or (
                 one.owner is not None
@@ -158,11 +160,13 @@ class Driver:
         """The machine; None where the provider says clearly that there is none."""
         del region
         try:
-            return self._dialect.read(await self._dialect.machine(ref))
+            machine = await self._dialect.machine(ref)
         except outcomes.Fault as fault:
             if errors.is_gone(fault):
                 return None
             raise
+        with shaped.reading(f"A machine of {self.provider}"):
+            return self._dialect.read(machine)
 
     async def delete(self, ref: str, *, region: str) -> None:
         """Has it deleted; gone already is done."""
@@ -182,7 +186,7 @@ class Driver:
         """All machines of this installation."""
         machines = [
             one
-            for one in map(self._dialect.read, await self._dialect.machines())
+            for one in await self._machines()
             if one.owner is not None and one.owner.installation == installation
         ]
         return contract.Inventory(machines=tuple(machines), children=())
@@ -226,6 +230,10 @@ class Driver:
     async def close(self) -> None:
         """Gives its thread back."""
         await self._dialect.close()
+
+    async def _machines(self) -> list[contract.Instance]:
+        with shaped.reading(f"The list of machines of {self.provider}"):
+            return [self._dialect.read(one) for one in await self._dialect.machines()]
 
     def _not_offered(self, kind: contract.ChildKind) -> outcomes.Fault:
         return outcomes.Fault(

@@ -9,7 +9,7 @@ answered can be told from others only by a person, in the list of addresses with
 
 from typing import Any, Final
 
-from provisioning import contract, outcomes
+from provisioning import contract, outcomes, shaped
 from provisioning.upcloud import calls, reading
 from provisioning.upcloud import client as client_kit
 
@@ -20,13 +20,15 @@ _STORED: Final = frozenset({_KIND.DISK, _KIND.VOLUME, _KIND.SNAPSHOT})
 async def storages(client: client_kit.Client) -> list[contract.Child]:
     """All private storages: disks, volumes, backups."""
     rows = await client.every(calls.STORAGES, "/1.3/storage/private", ("storages", "storage"))
-    return [reading.storage(row) for row in rows]
+    with shaped.reading(calls.STORAGES.name):
+        return [reading.storage(row) for row in rows]
 
 
 async def addresses(client: client_kit.Client) -> list[contract.Child]:
     """All floating addresses."""
     rows = await client.every(calls.ADDRESSES, "/1.3/ip_address", ("ip_addresses", "ip_address"))
-    return [reading.address(row) for row in rows if row.get("floating") == "yes"]
+    with shaped.reading(calls.ADDRESSES.name):
+        return [reading.address(row) for row in rows if row.get("floating") == "yes"]
 
 
 async def describe(client: client_kit.Client, child: contract.Child) -> contract.Child | None:

@@ -10,7 +10,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any, Final
 
-from provisioning import answers, contract, credentials, outcomes, providers
+from provisioning import answers, contract, credentials, outcomes, providers, shaped
 from provisioning import client as client_kit
 from provisioning.upcloud import errors
 
@@ -77,7 +77,8 @@ class Client:
             rows = within(call, body, keys[0]).get(keys[1])
             if not isinstance(rows, list):
                 raise answers.unanswered(call.name, f"a success without {keys[1]}")
-            fresh = {str(row.get("uuid") or row.get("address")): row for row in rows}
+            with shaped.reading(call.name):
+                fresh = {str(row.get("uuid") or row["address"]): row for row in rows}
             if fresh.keys() <= found.keys():
                 return list(found.values())
             found = {**found, **fresh}

@@ -12,7 +12,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Any, Final
 
-from provisioning import contract, naming, outcomes, providers
+from provisioning import contract, naming, outcomes, providers, shaped
 from provisioning.upcloud import calls, children, ending, ordering, planning, reading
 from provisioning.upcloud import client as client_kit
 from runtime_kit import clock as clock_kit
@@ -95,7 +95,8 @@ class Driver:
             body={"server": ordering.body_of(request, image=image)},
             hide=(request.first_boot,),
         )
-        instance = reading.instance(client_kit.within(calls.CREATE, body, "server"))
+        with shaped.reading(calls.CREATE.name):
+            instance = reading.instance(client_kit.within(calls.CREATE, body, "server"))
         return contract.Created(ref=instance.ref, children=instance.children, instance=instance)
 
     async def poll(self, created: contract.Created) -> contract.Progress:
@@ -123,7 +124,7 @@ class Driver:
             *await self._list(label=f"{naming.OPERATION}={owner.operation}"),
             *(row for row in await self._list() if row.get("title") == name),
         ]
-        seen = {one.ref: one for one in map(reading.instance, rows)}
+        seen = {one.ref: one for one in _instances(rows)}
         if not seen:
             return await self._of_disks(owner, name=name)
         return contract.Sightings(instances=tuple(seen.values()))
@@ -132,7 +133,10 @@ class Driver:
         """The server with its disks and addresses."""
         del region
         server = await self._get(ref)
-        return None if server is None else reading.instance(server)
+        if server is None:
+            return None
+        with shaped.reading(calls.GET.name):
+            return reading.instance(server)
 
     async def delete(self, ref: str, *, region: str) -> None:
         """Stops it, takes data off it, and has it deleted with its own disk."""
@@ -157,7 +161,7 @@ class Driver:
         rows = await self._list(label=f"{naming.INSTALLATION}={installation}")
         machines = {
             one.ref: one
-            for one in map(reading.instance, rows)
+            for one in _instances(rows)
             if one.owner is not None and one.owner.installation == installation
         }
         ours = tuple(
@@ -262,6 +266,11 @@ class Driver:
             failure="Only its disk was made.",
         )
         return contract.Sightings(instances=(half,))
+
+
+def _instances(rows: list[dict[str, Any]]) -> list[contract.Instance]:
+    with shaped.reading(calls.LIST.name):
+        return [reading.instance(row) for row in rows]
 
 
 def _refused(sentence: str) -> outcomes.Fault:
