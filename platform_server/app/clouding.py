@@ -39,6 +39,7 @@ from platform_server.endpoints import (
     cloud_machines,
     cloud_means,
     cloud_ordering,
+    cloud_orphans,
     cloud_overview,
     cloud_resources,
     invitations,
@@ -222,6 +223,7 @@ def _served(
         *cloud_connections.CloudConnections(shared, viewer=viewer).served(),
         *ordering.served(),
         *cloud_resources.CloudResources(shared).served(),
+        *cloud_orphans.CloudOrphans(shared).served(),
         *cloud_machines.CloudMachines(shared, ordering=ordering, viewer=viewer).served(),
         *operation_decisions.OperationDecisions(shared).served(),
     )

@@ -1,7 +1,7 @@
-"""`/cloud/volumes`, `/cloud/snapshots`, `/cloud/addresses`, `/cloud/orphans`.
+"""`/cloud/volumes`, `/cloud/snapshots`, `/cloud/addresses`.
 
 What is kept beside machines is ordered, attached and deleted as machines are: stored as an
-operation before it is answered for. An orphan is deleted the same way.
+operation before it is answered for.
 """
 
 import dataclasses
@@ -11,13 +11,10 @@ from typing import Annotated, Any, Final
 import pydantic
 
 from platform_server.cloud import (
-    adopting,
     beside,
     connections,
     consent,
     machines,
-    orphan_kind,
-    orphans,
     requests,
     resources,
 )
@@ -32,11 +29,10 @@ from platform_server.endpoints import (
 from platform_server.operations import records
 from platform_server.store import contract
 from provisioning import contract as provider_contract
-from wire_protocol import admin, cloud, cloud_machines, ids
+from wire_protocol import admin, cloud, cloud_machines
 
 _CURSOR: Final = (str, str)
-_MOST_ORPHANS: Final = 500
-_BEGUN: Final = 202
+BEGUN: Final = 202
 _KIND: Final = provider_contract.ChildKind
 NOUNS: Final[Mapping[str, provider_contract.ChildKind]] = {
     "volumes": _KIND.VOLUME,
@@ -62,17 +58,6 @@ class ResourcesQuery(routes.PageQuery):
         pydantic.Field(
             pattern=cloud.CONNECTION_PATTERN, description="Only those on this node's machine."
         ),
-    ] = None
-
-
-class OrphansQuery(pydantic.BaseModel):
-    """What the list of orphans is narrowed to."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-    infra: Annotated[
-        str | None,
-        pydantic.Field(pattern=cloud.CONNECTION_PATTERN, description="Only this scope."),
     ] = None
 
 
@@ -190,7 +175,7 @@ class CloudResources:
 
         async def work(tx: contract.Tx) -> calls.Changed:
             made = await resources.create(tx, wish=wish, asked=asked)
-            return await _begun(
+            return await begun(
                 tx,
                 call,
                 made.operation,
@@ -217,7 +202,7 @@ class CloudResources:
         async def work(tx: contract.Tx) -> calls.Changed:
             found = await beside.get(tx, resource_id=call.path["resource"], kind=noun.kind)
             operation = await do(tx, found.child_id, asked)
-            return await _begun(
+            return await begun(
                 tx,
                 call,
                 operation,
@@ -254,112 +239,12 @@ class CloudResources:
 
         return await self._asked(call, work)
 
-    async def list_orphans(self, call: calls.Call[None, OrphansQuery]) -> cloud_machines.OrphanList:
-        """What belongs to nothing that is known."""
-        self._means.require()
-
-        async def work(tx: contract.Tx) -> cloud_machines.OrphanList:
-            found = await orphans.list_page(tx, limit=_MOST_ORPHANS + 1, infra=call.query.infra)
-            shown = []
-            for one in found[:_MOST_ORPHANS]:
-                through = await connections.find(tx, connection_id=one.connection_id)
-                shown.append(_orphan(one, through=through))
-            return cloud_machines.OrphanList(orphans=shown, more=len(found) > _MOST_ORPHANS)
-
-        return await call.read(work)
-
-    async def delete_orphan(
-        self, call: calls.Call[cloud_machines.DeleteOrphan, routes.NoQuery]
-    ) -> calls.Reply:
-        """Has one deleted at its provider."""
-        self._means.require()
-        body, asked = call.body, cloud_means.asked_of(call)
-
-        async def work(tx: contract.Tx) -> calls.Changed:
-            through = await connections.get(tx, connection_id=body.connection)
-            made = await orphan_kind.ask(
-                tx,
-                connection_id=through.connection_id,
-                kind=body.kind,
-                provider_ref=body.provider_ref,
-                asked=asked,
-            )
-            return await _begun(
-                tx,
-                call,
-                made.operation,
-                action="delete-orphan",
-                what=f"{body.kind} {body.provider_ref}",
-                detail=f"at {through.name}, if it still belongs to nothing that is known",
-            )
-
-        return await self._asked(call, work)
-
-    async def adopt_orphan(
-        self, call: calls.Call[cloud_machines.AdoptOrphan, routes.NoQuery]
-    ) -> calls.Reply:
-        """A person says whose machine it is."""
-        self._means.require()
-        body, asked = call.body, cloud_means.asked_of(call)
-
-        async def work(tx: contract.Tx) -> calls.Changed:
-            machine = await adopting.adopt(
-                tx,
-                connection=await connections.get(tx, connection_id=body.connection),
-                provider_ref=body.provider_ref,
-                node_id=ids.parse_node_id(body.node_id),
-                asked=asked,
-            )
-            changes = [
-                admin.Change(
-                    action="adopt",
-                    target=f"machine {body.provider_ref}",
-                    detail=f"it is the machine of {machine.node_id}, and is billed as one",
-                )
-            ]
-            return calls.Changed(changes=changes, answer=admin.Done(changes=changes))
-
-        return await self._asked(call, work)
-
     def served(self) -> tuple[routes.Route, ...]:
         """The routes of this module."""
         found = [
             route for word, kind in NOUNS.items() for route in _routes_of(_Noun(word, kind, self))
         ]
-        usual = (*cloud_means.PROBLEMS, "not-found")
-        return (
-            *found,
-            routes.Route(
-                method="GET",
-                path="/api/v1/cloud/orphans",
-                summary="List what carries this installation's id and belongs to nothing known.",
-                handler=self.list_orphans,
-                query=OrphansQuery,
-                answer=cloud_machines.OrphanList,
-                problems=cloud_means.PROBLEMS,
-            ),
-            routes.Route(
-                method="POST",
-                path="/api/v1/cloud/orphans/delete",
-                summary="Have an orphan deleted at its provider.",
-                handler=self.delete_orphan,
-                request=cloud_machines.DeleteOrphan,
-                answer=cloud_machines.Begun,
-                status=_BEGUN,
-                changes=True,
-                problems=usual,
-            ),
-            routes.Route(
-                method="POST",
-                path="/api/v1/cloud/orphans/adopt",
-                summary="Say whose machine an orphan is.",
-                handler=self.adopt_orphan,
-                request=cloud_machines.AdoptOrphan,
-                answer=admin.Done,
-                changes=True,
-                problems=(*usual, "node-exists"),
-            ),
-        )
+        return tuple(found)
 
     # Inside.
 
@@ -400,7 +285,7 @@ def _routes_of(noun: _Noun) -> tuple[routes.Route, ...]:
     usual = (*cloud_means.PROBLEMS, "not-found")
     begun: Mapping[str, Any] = {
         "answer": cloud_machines.Begun,
-        "status": _BEGUN,
+        "status": BEGUN,
         "changes": True,
         "problems": (*usual, "operation-state"),
     }
@@ -492,26 +377,7 @@ async def _shown(tx: contract.Tx, found: beside.Resource) -> cloud_machines.Chil
     )
 
 
-def _orphan(
-    found: orphans.Orphan, *, through: connections.Connection | None
-) -> cloud_machines.Orphan:
-    return cloud_machines.Orphan(
-        connection=found.connection_id if through is None else through.name,
-        provider="" if through is None else through.provider,
-        kind=found.kind,
-        provider_ref=found.provider_ref,
-        name=found.name,
-        region=found.region,
-        operation_id=found.operation_id,
-        price=cloud_shown.price(found.price),
-        made_at=found.made_at,
-        first_seen_at=found.first_seen_at,
-        last_seen_at=found.last_seen_at,
-        delete_asked_at=found.delete_asked_at,
-    )
-
-
-async def _begun(
+async def begun(
     tx: contract.Tx,
     call: calls.Call[Any, Any],
     operation: records.Operation,
@@ -520,6 +386,7 @@ async def _begun(
     what: str,
     detail: str,
 ) -> calls.Changed:
+    """The operation as it is answered for, and the action on record."""
     await call.record(
         tx,
         action=f"cloud.resources.{action}",
