@@ -1,6 +1,8 @@
 """The shape of the Python files: a story at the top, a budget of lines, no waiting in tests."""
 
 import ast
+import collections
+import pathlib
 import re
 from collections.abc import Iterator
 
@@ -63,11 +65,15 @@ def test_no_module_is_longer_than_its_budget_without_a_reason() -> None:
     assert long == []
 
 
-def test_no_two_test_files_share_a_name() -> None:
-    """Without packages, pytest imports a test file by its bare name."""
-    names = [name.rsplit("/", 1)[1] for name in project.modules("tests")]
-    tests = [name for name in names if name.startswith("test_")]
-    assert sorted({name for name in tests if tests.count(name) > 1}) == []
+def test_no_two_test_files_outside_packages_share_a_name() -> None:
+    """Pytest imports them by their bare names; a second one stops the whole collection."""
+    bare = [
+        pathlib.PurePath(name)
+        for name in project.modules("tests")
+        if not (project.ROOT / name).with_name("__init__.py").exists()
+    ]
+    counted = collections.Counter(path.name for path in bare if path.name != "conftest.py")
+    assert sorted(name for name, times in counted.items() if times > 1) == []
 
 
 def test_no_module_has_a_vague_name() -> None:
