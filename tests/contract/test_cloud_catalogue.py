@@ -16,6 +16,12 @@ from tests.support.clouds import script as script_kit
 
 
 @pytest.fixture
+def store_kind() -> str:
+    """One store: what differs between the two is shown in the tests of connections."""
+    return "sqlite"
+
+
+@pytest.fixture
 def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
     """A fake Hetzner Cloud that is running."""
     with hetzner_bench.HetznerBench() as bench:

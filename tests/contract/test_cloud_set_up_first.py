@@ -19,6 +19,12 @@ OURS = "arn:aws:iam::999999999999:role/platform"
 
 
 @pytest.fixture
+def store_kind() -> str:
+    """One store: what differs between the two is shown in the tests of connections."""
+    return "sqlite"
+
+
+@pytest.fixture
 def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
     """Its clock is the desk's; AWS is played by `Account`."""
     with hetzner_bench.HetznerBench() as bench:
