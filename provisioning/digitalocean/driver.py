@@ -79,15 +79,18 @@ class Driver:
 
     async def validate(self) -> contract.Validation:
         """Who the token is, what room the account has, and which reads it lacks."""
-        return await planning.validate(self._client)
+        with shaped.reading("What DigitalOcean tells of its offer"):
+            return await planning.validate(self._client)
 
     async def offer(self) -> contract.Offer:
         """Sizes with their prices, and the images of distributions."""
-        return await planning.offer(self._client)
+        with shaped.reading("What DigitalOcean tells of its offer"):
+            return await planning.offer(self._client)
 
     async def plan(self, request: contract.Request) -> contract.Plan:
         """Whether this order can work."""
-        return await planning.plan(self._client, request)
+        with shaped.reading("What DigitalOcean tells of its offer"):
+            return await planning.plan(self._client, request)
 
     async def create(self, request: contract.Request) -> contract.Created:
         """Sends the order, once; a person's SSH key is put into the account before it."""

@@ -99,15 +99,18 @@ class Driver:
 
     async def validate(self) -> contract.Validation:
         """Who the credential is, and whether it sees machines."""
-        return await self._dialect.account()
+        with shaped.reading(f"What {self.provider} tells of its offer"):
+            return await self._dialect.account()
 
     async def offer(self) -> contract.Offer:
         """What can be ordered now."""
-        return await self._dialect.offer()
+        with shaped.reading(f"What {self.provider} tells of its offer"):
+            return await self._dialect.offer()
 
     async def plan(self, request: contract.Request) -> contract.Plan:
         """Whether this order can work."""
-        plan = await self._dialect.settle(request)
+        with shaped.reading(f"What {self.provider} tells of its offer"):
+            plan = await self._dialect.settle(request)
         refusals = [*plan.refusals, *_beyond(request, self.capabilities)]
         return contract.Plan(
             refusals=tuple(refusals),

@@ -120,8 +120,8 @@ class Linode:
         profile = await self._read(ACCOUNT, "/v4/profile")
         await self._read(LIST, "/v4/linode/instances", page=1)
         return contract.Validation(
-            account=str(profile.get("email", "")),
-            principal=str(profile.get("username", "")),
+            account=str(profile["email"]),
+            principal=str(profile["username"]),
             unproved=("linodes:read_write",),
         )
 

@@ -96,8 +96,8 @@ class Vultr:
         held = account.get("acls")
         needed = {"subscriptions", "provisioning"}
         return contract.Validation(
-            account=str(account.get("email", "")),
-            principal=str(account.get("name", "")),
+            account=str(account["email"]),
+            principal=str(account["name"]),
             missing=tuple(sorted(needed - set(held))) if isinstance(held, list) else (),
         )
 

@@ -72,15 +72,18 @@ class Driver:
 
     async def validate(self) -> contract.Validation:
         """Account, credit, limits, and what is not permitted."""
-        return await planning.validate(self._client)
+        with shaped.reading("What UpCloud tells of its offer"):
+            return await planning.validate(self._client)
 
     async def offer(self) -> contract.Offer:
         """Plans with their prices by zone, and templates."""
-        return await planning.offer(self._client, currency=self._currency)
+        with shaped.reading("What UpCloud tells of its offer"):
+            return await planning.offer(self._client, currency=self._currency)
 
     async def plan(self, request: contract.Request) -> contract.Plan:
         """Whether this order can work; image and disk are settled by what UpCloud has."""
-        return await planning.plan(self._client, request, currency=self._currency)
+        with shaped.reading("What UpCloud tells of its offer"):
+            return await planning.plan(self._client, request, currency=self._currency)
 
     async def create(self, request: contract.Request) -> contract.Created:
         """Sends the order, once."""

@@ -327,3 +327,12 @@ def test_openstack_metadata_holds_the_owner_as_it_is(
     request = cloud.request()
     ref = cloud.plant(name="demo", tags=naming.tags_of(request.owner))
     assert cloud.ledger.machines[ref].tags == naming.tags_of(request.owner)
+
+
+@pytest.mark.parametrize("raw", [b"{}", b"[]", b'{"account": {}}', b""], ids=repr)
+async def test_a_check_of_a_credential_that_is_answered_out_of_shape_proves_nothing(
+    driver: contract.Driver, raw: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.Served, "exchange", lambda *_: server.Reply(raw=raw))
+    fault = await failing(driver.validate())
+    assert fault.outcome is Outcome.UNKNOWN
