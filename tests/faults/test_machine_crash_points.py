@@ -75,11 +75,10 @@ async def test_an_engine_killed_at_the_point_leaves_one_machine_or_none(
 
 
 @pytest.mark.parametrize("point", BETWEEN)
-@pytest.mark.parametrize("story", ["create", "delete"])
-async def test_an_engine_killed_between_any_two_steps_is_followed_to_the_end(
-    point: str, story: str, store_url: str, tmp_path: pathlib.Path
+async def test_an_engine_killed_between_steps_is_followed_to_the_end(
+    point: str, store_url: str, tmp_path: pathlib.Path
 ) -> None:
-    await _walk(store_url, tmp_path, point=point, story=story)
+    await _walk(store_url, tmp_path, point=point, story="delete")  # its order comes first
 
 
 @pytest.mark.parametrize("point", [ordering.SENT, ordering.PRESENT])
