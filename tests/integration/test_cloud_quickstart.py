@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -36,7 +37,7 @@ def test_the_pages_commands_order_a_machine_and_end_it(place: faked_hetzner.Plac
             assert ordering.returncode == 0, err
             states = [line.partition(": ")[2].partition(",")[0] for line in err.splitlines()]
             assert states[-1] == "active"
-            assert "state         active" in out
+            assert re.search(r"^state +active$", out, re.MULTILINE), out
             assert "web-1  ready" in place.run(*listed).stdout
             _look_at(place, ref=bought.ref)
             assert "hetzner" in place.run(*costs).stdout
