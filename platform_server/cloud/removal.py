@@ -7,6 +7,7 @@ the machine and every child; an answer that it does not know the machine is that
 """
 
 import datetime
+from collections.abc import Sequence
 from typing import Final
 
 from platform_server.audit import events
@@ -124,8 +125,7 @@ async def remove(m: means.Means, *, held: holding.Held, machine: machines.Machin
                     await _delete(m, held=held, machine=machine, attempt=attempt, driver=driver)
             if not unsettled:
                 await _note_pass(m, held=held, attempt=found[-1])
-                for one in hanging:
-                    await _delete_child(m, held=held, hanging=one, driver=driver)
+                await _delete_children(m, held=held, hanging=hanging, driver=driver)
     except outcomes.Fault as fault:
         raise means.later(fault) from fault
     return False
@@ -338,6 +338,26 @@ async def _note_pass(m: means.Means, *, held: holding.Held, attempt: attempts.At
         await attempts.note_look(tx, attempt=attempt, clean_answers=0, now=now)
 
     await m.store.transact(work)
+
+
+async def _delete_children(
+    m: means.Means,
+    *,
+    held: holding.Held,
+    hanging: Sequence[children.Hanging],
+    driver: provider.Driver,
+) -> None:
+    """Asks for each. One that is in use yet keeps nobody from asking for what uses it."""
+    in_use: outcomes.Fault | None = None
+    for one in hanging:
+        try:
+            await _delete_child(m, held=held, hanging=one, driver=driver)
+        except outcomes.Fault as fault:
+            if fault.topic is not outcomes.Topic.STATE:
+                raise
+            in_use = fault
+    if in_use is not None:
+        raise in_use
 
 
 async def _delete_child(
