@@ -237,10 +237,17 @@ class Aws:
                 if ref in hidden and instances is not None:
                     instances.remove(one)
                 self._tell_failure(one, ref)
+                self._lend_addresses(one)
             if instances is None or not len(instances):
                 some.remove(reservation)
         self._cut_page(root, some, offset=offset)
         return _xml(root)
+
+    def _lend_addresses(self, one: ET.Element) -> None:
+        """Says whose an address is as EC2 does: Amazon's, unless one of ours was reserved."""
+        reserved = any(thing.kind == "address" for thing in self.ledger.living_things())
+        for owner in [] if reserved else one.iter(_tag("ipOwnerId")):
+            owner.text = "amazon"
 
     def _tell_failure(self, one: ET.Element, ref: str) -> None:
         if ref in self._failing:
