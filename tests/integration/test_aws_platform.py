@@ -20,7 +20,7 @@ from tests.support.clouds import aws_bench, ministack_process
 from tests.support.clouds.ministack_process import ACCOUNT, Ministack
 
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/enlist"
-pytestmark = [pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.timeout(240), pytest.mark.long]
 
 
 class Place:
