@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from provisioning import contract, naming
+from provisioning import answers, contract, naming
 from provisioning.azure import calls, errors, places
 
 _POWER: Final[Mapping[str, contract.Power]] = {
@@ -34,7 +34,9 @@ Body = Mapping[str, Any]
 
 
 def instance_of(vm: Body, *, place: places.Place) -> contract.Instance:
-    """A machine without what hangs on it."""
+    """A machine without what hangs on it. Raises `Fault`, `UNKNOWN`, where it has no name."""
+    if not text(vm, "name"):
+        raise answers.unanswered("A machine", "an answer without what it should hold")
     about = inside(vm, "properties")
     provisioning, power, failure = _status(vm)
     return contract.Instance(

@@ -30,7 +30,10 @@ class Aggregated:
     def take(self, page: Mapping[str, Any], *, kind: str) -> None:
         """Adds a page."""
         items = page.get("items")
-        for scope in items.values() if isinstance(items, dict) else ():
+        if not isinstance(items, dict):  # an empty list names its zones all the same
+            self.is_complete = False
+            return
+        for scope in items.values():
             self.rows += [one for one in scope.get(kind, ()) if isinstance(one, dict)]
             self._heed(scope.get("warning"))
         self._heed(page.get("warning"))

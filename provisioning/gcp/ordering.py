@@ -45,9 +45,11 @@ class Ordering:
                 raise
             raise await self._there_already(request, ref=ref) from None
         name = reading.text(operation, "name")
+        if not name:
+            raise answers.unanswered(calls.INSERT.name, "a success that names no operation")
         return contract.Created(
             ref=ref,
-            progress=f"zones/{zone}/operations/{name}" if name else None,
+            progress=f"zones/{zone}/operations/{name}",
             children=tuple(children),
         )
 

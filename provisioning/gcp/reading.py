@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from provisioning import contract, naming
+from provisioning import answers, contract, naming
 from provisioning.gcp import places
 
 _POWER: Final[Mapping[str, contract.Power]] = {
@@ -39,8 +39,8 @@ Body = Mapping[str, Any]
 
 
 def instance_of(told: Body) -> contract.Instance:
-    """A machine with what hangs on it."""
-    spot = places.spot_of(text(told, "selfLink"))
+    """A machine with what hangs on it. Raises `Fault`, `UNKNOWN`, where it is none."""
+    spot = _spot_of(told)
     owner = naming.owner_of(labels(told))
     cards = list(objects(told, "networkInterfaces"))
     status = text(told, "status")
@@ -68,8 +68,8 @@ def instance_of(told: Body) -> contract.Instance:
 
 
 def child_of(told: Body) -> contract.Child:
-    """A disk, a snapshot, an address or a rule by itself."""
-    spot = places.spot_of(text(told, "selfLink"))
+    """A disk, a snapshot, an address or a rule by itself. Raises as `instance_of`."""
+    spot = _spot_of(told)
     owner = owner_of(told)
     kind = _KINDS[spot.kind]
     if kind is contract.ChildKind.VOLUME and (
@@ -136,6 +136,13 @@ def access_of(told: Body) -> tuple[str, str, str] | None:
             return text(card, "name"), text(access, "name"), text(access, "natIP")
         return text(card, "name"), "", ""
     return None
+
+
+def _spot_of(told: Body) -> places.Spot:
+    try:
+        return places.spot_of(text(told, "selfLink"))
+    except ValueError:
+        raise answers.unanswered("A thing", "an answer without what it should hold") from None
 
 
 def _disks_of(
