@@ -6,7 +6,7 @@ import pytest
 
 from provisioning import contract, outcomes, providers
 from tests.support.clouds import bench as bench_kit
-from tests.support.clouds.asking import failing, ordered, refused
+from tests.support.clouds.asking import failing, is_clean, ordered, refused
 from tests.support.clouds.bench import Bench, Step
 from tests.support.clouds.script import Armed, Verb
 
@@ -109,3 +109,23 @@ async def test_what_cannot_be_reached_was_not_done(bench: Bench) -> None:
     finally:
         await lost.close()
     assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_RETRYABLE, Topic.NETWORK)
+
+
+@pytest.mark.parametrize("raw", [b"{}", b"[]", b"null", b'"done"', b"0", b""], ids=repr)
+async def test_a_success_without_what_it_should_hold_is_no_answer(
+    bench: Bench, driver: contract.Driver, raw: bytes
+) -> None:
+    """An order may have been done; a list like this is not an empty one."""
+    if Verb.BEFORE_5XX not in bench.verbs:
+        pytest.skip(f"{bench.provider} has no answers out of shape")
+    request, created = await ordered(bench, driver)
+    armed = Armed(verb=Verb.BEFORE_5XX, status=200, raw=raw)
+    other = bench.request(operation="op-2", node="other")
+    for step in (Step.CREATE, Step.DESCRIBE, Step.FIND, Step.LIST):
+        bench.script.arm_always(armed, on=bench.steps[step])
+    fault = await failing(driver.create(other))
+    assert fault.outcome is Outcome.UNKNOWN
+    fault = await failing(driver.describe(created.ref, region=request.region))
+    assert fault.outcome is Outcome.UNKNOWN
+    assert not await is_clean(driver.find(request.owner, name=request.name, region=request.region))
+    assert not await is_clean(driver.inventory(bench_kit.INSTALLATION))

@@ -22,7 +22,7 @@ class Verb(enum.StrEnum):
 
     COMMIT_THEN_DROP = "commit-then-drop"  # does the work and closes the connection
     COMMIT_THEN_5XX = "commit-then-5xx"  # does the work and answers `status`, `html` or JSON
-    BEFORE_5XX = "5xx-before"  # does nothing and answers `status`
+    BEFORE_5XX = "5xx-before"  # does nothing and answers `status`, with `raw` where it is given
     DELAY = "delay"  # does the work after `seconds` of the fake's clock
     HANG = "hang"  # does nothing and never answers
     RATE = "429"  # does nothing and answers 429 with `headers`
@@ -37,6 +37,7 @@ class Armed:
     verb: Verb
     status: int | None = None  # 504 where none is named, or what the provider gives the code
     html: bool = False
+    raw: bytes | None = None  # the very bytes, in place of the provider's form
     seconds: float = 0.0
     code: str = ""
     message: str = "as the script says"

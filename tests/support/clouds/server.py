@@ -189,6 +189,8 @@ class Served:
 
     def _gateway_error(self, armed: script_kit.Armed) -> Reply:
         status = armed.status or 504
+        if armed.raw is not None:
+            return Reply(status=status, raw=armed.raw, headers=armed.headers)
         if armed.html:
             headers = {"content-type": "text/html", **armed.headers}
             return Reply(status=status, raw=_HTML, headers=headers)
