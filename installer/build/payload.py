@@ -20,7 +20,7 @@ from installer.build import wheels as locked_wheels
 CODE: Final = "code"
 WHEELS: Final = "wheels"
 # Wheels are compressed already and code is small: a higher preset costs seconds and wins nothing.
-_PRESET: Final = 6
+_PRESET: Final = 1
 
 
 def make(
