@@ -171,8 +171,12 @@ def test_06_a_machine_that_is_off_is_started_by_reboot(
         what="the machine is off",
         seconds=60,
     )
-    seen = laptop.document("cloud", "machines", "show", NODE, "--refresh")
-    assert seen["power"] == "off"
+    local.wait(
+        lambda: laptop.document("cloud", "machines", "show", NODE, "--refresh"),
+        until=lambda seen: seen["power"] == "off",
+        what="the Platform sees that it is off",
+        seconds=30,
+    )
     laptop.run("cloud", "machines", "reboot", NODE, "--wait")
     local.wait(
         lambda: laptop.node(NODE),
@@ -194,6 +198,7 @@ def test_08_the_quickstarts_lines_do_what_they_say(laptop: local.Laptop) -> None
     page = (bundles.ROOT / "docs/quickstart-cloud.md").read_text()
     heading = "## On this very host, without any account"
     create, nodes, delete = faked_hetzner.commands_of(page, heading=heading)
+    laptop.run("nodes", "allow", NODE)  # its tombstone is of the steps before
     laptop.run(*create)
     assert re.search(r"demo +.*ready", laptop.run(*nodes))
     laptop.run(*delete)
