@@ -23,7 +23,9 @@ MOST_SECONDS: Final = 120
 
 
 async def delete(client: client_kit.Client, uuid: str, *, clock: clock_kit.Clock) -> None:
-    """Has the server deleted with its own disk and backups; returns once that is accepted.
+    """Has the server deleted with its own disk; returns once that is accepted.
+
+    Backups of that disk stay: they are what a person asked for as snapshots.
 
     Raises:
         outcomes.Fault: with topic `STATE` where it would not stop in time; begin again later.
@@ -42,7 +44,7 @@ async def delete(client: client_kit.Client, uuid: str, *, clock: clock_kit.Clock
             )
     try:
         await client.send(
-            calls.DELETE, f"/1.3/server/{uuid}", params={"storages": 1, "backups": "delete"}
+            calls.DELETE, f"/1.3/server/{uuid}", params={"storages": 1, "backups": "keep"}
         )
     except outcomes.Fault as fault:
         if fault.code != "SERVER_NOT_FOUND":

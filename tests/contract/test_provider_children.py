@@ -146,6 +146,19 @@ async def test_a_snapshot_of_a_machine_is_made_seen_and_deleted(
     await until_child_gone(bench, driver, snapshot)
 
 
+async def test_a_snapshot_outlives_the_machine_it_was_taken_of(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    request, created = await ordered(bench, driver)
+    snapshot = await made(bench, driver, KIND.SNAPSHOT, of=created.ref)
+    await driver.delete(created.ref, region=request.region)
+    await until_gone(bench, driver, created.ref, request.region)
+    seen = await driver.describe_child(snapshot)
+    assert seen is not None
+    assert (seen.ref, seen.owner) == (snapshot.ref, owner_of_child(bench, KIND.SNAPSHOT))
+    assert snapshot.ref in [one.ref for one in bench.ledger.living_things()]
+
+
 async def test_a_volume_of_another_region_is_refused_before_the_order(
     bench: Bench, driver: contract.Driver
 ) -> None:

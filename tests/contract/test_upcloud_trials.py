@@ -271,7 +271,7 @@ async def test_b68_data_is_taken_off_a_server_before_all_that_hangs_on_it_is_del
     names = bench.ledger.names()
     assert names.index("POST /1.3/server/{uuid}/storage/detach") < names.index(DELETE)
     (target,) = [one.target for one in bench.ledger.seen if one.name == DELETE]
-    assert target.endswith("?storages=1&backups=delete")
+    assert target.endswith("?storages=1&backups=keep")
 
 
 async def test_b68_a_volume_that_cannot_be_detached_stops_the_delete(

@@ -273,7 +273,11 @@ class UpCloud:
             return self.error(status=None, code="SERVER_STATE_ILLEGAL", message="")
         del self.servers[ref]
         self.ledger.machines[ref].died = self.now()
-        self.children.server_is_gone(found, with_storages=asked.first("storages") == "1")
+        self.children.server_is_gone(
+            found,
+            with_storages=asked.first("storages") == "1",
+            backups=asked.first("backups") or "keep",
+        )
         return server.Reply(status=204)
 
 

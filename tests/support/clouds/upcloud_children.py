@@ -71,17 +71,25 @@ class Children:
             )
         self._attach(made, storage)
 
-    def server_is_gone(self, gone: dict[str, Any], *, with_storages: bool) -> None:
-        """What was attached goes as well, or stays behind and is billed."""
+    def server_is_gone(self, gone: dict[str, Any], *, with_storages: bool, backups: str) -> None:
+        """What was attached goes as well, or stays behind and is billed; so do its backups."""
         for device in gone["storage_devices"]["storage_device"]:
             self.storages[device["storage"]]["servers"]["server"] = []
             self._thing(device["storage"]).attached_to = None
             if with_storages:
                 self._forget(self.storages, device["storage"])
+                self._end_backups(device["storage"], backups)
         for address in self.addresses.values():
             if address["server"] == gone["uuid"]:
                 address["server"] = address["mac"] = None
                 self._thing(address["address"]).attached_to = None
+
+    def _end_backups(self, origin: str, how: str) -> None:
+        """`keep` all of a storage that is deleted, `keep_latest` alone, or `delete` all."""
+        taken = [ref for ref, one in self.storages.items() if one.get("origin") == origin]
+        ending = {"keep": [], "keep_latest": taken[:-1], "delete": taken}[how]
+        for ref in ending:
+            self._forget(self.storages, ref)
 
     # --- storages ------------------------------------------------------------------------------
 
