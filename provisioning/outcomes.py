@@ -6,6 +6,7 @@ unknown, and so is whatever left no readable answer (a cut, a time-out, a page i
 
 import datetime
 import enum
+import re
 
 from runtime_kit import clock as clock_kit
 
@@ -68,6 +69,28 @@ class Fault(Exception):
         self.link = link
         self.hints = hints
         self.ref = ref
+
+
+class UnreadableRef(Fault, ValueError):
+    """What was stored, told or typed as something's id is none here. Nothing was sent.
+
+    Also a `ValueError`, so that an answer that holds such a thing is one out of shape.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(
+            sentence,
+            outcome=Outcome.NOT_DONE_PERMANENT,
+            topic=Topic.INPUT,
+            code="unreadable-ref",
+        )
+
+
+def require_ref(pattern: re.Pattern[str], ref: str, *, provider: str) -> str:
+    """The id of a machine as it may stand in an address; raises `UnreadableRef`."""
+    if not pattern.fullmatch(ref):
+        raise UnreadableRef(f"{ref!r} is no id of a machine at {provider}.")
+    return ref
 
 
 def clock_fault(server_date: datetime.datetime, *, clock: clock_kit.Clock) -> Fault:

@@ -34,7 +34,7 @@ from platform_server.cloud import (
 from platform_server.nodes import leading
 from platform_server.store import contract as store_contract
 from platform_server.store import leases
-from provisioning import catalogue, contract, outcomes, providers
+from provisioning import catalogue, contract, providers
 from runtime_kit import clock as clock_kit
 
 LEASE: Final = "cloud-sweeper"
@@ -142,16 +142,11 @@ class Sweeper:
             return await bounded.within(
                 self.sweep(connection), seconds=ONE_SECONDS, clock=self._clock
             )
-        except (
-            outcomes.Fault,
-            using.Paused,
-            connections.NoSuchConnection,
-            store_contract.StoreError,
-            TimeoutError,
-        ) as fault:
-            _LOG.warning(
-                "A provider was not swept",
-                extra={"connection": connection.name, "reason": str(fault)},
+        except leases.LeaseLost:
+            raise
+        except Exception as fault:  # noqa: BLE001 - one driver's fault is not to end all others
+            using.tell_unusable(
+                _LOG, "A provider was not swept", connection=connection.name, fault=fault
             )
         return None
 

@@ -17,6 +17,7 @@ import contextlib
 import contextvars
 import dataclasses
 import datetime
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Protocol
 
@@ -52,6 +53,24 @@ class Paused(kinds.TryLater):
 
 class ReadingOnly(Exception):
     """A use that was to read would have changed something: a fault of ours, nothing was sent."""
+
+
+def tell_unusable(log: logging.Logger, sentence: str, *, connection: str, fault: Exception) -> None:
+    """Logs why a loop over connections puts this one off; a fault of ours with where it was."""
+    is_expected = isinstance(
+        fault,
+        outcomes.Fault
+        | kinds.TryLater
+        | connections.NoSuchConnection
+        | store_contract.StoreError
+        | TimeoutError,
+    )
+    log.log(
+        logging.WARNING if is_expected else logging.ERROR,
+        sentence,
+        extra={"connection": connection, "reason": str(fault)},
+        exc_info=None if is_expected else fault,
+    )
 
 
 class Clouds(Protocol):

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from platform_server.audit import events
-from platform_server.cloud import attempts, children, connections, costs, machines, using
+from platform_server.cloud import attempts, children, costs, machines, using
 from platform_server.nodes import leading
-from platform_server.operations import holding, kinds
+from platform_server.operations import holding
 from platform_server.store import contract
 from provisioning import contract as provider
 from provisioning import outcomes
@@ -115,16 +115,16 @@ class Viewer:
                 for one in live
                 if one.provider_ref is not None and one.provider_ref not in shown
             ]
-            asked = {
-                one.machine_id: await driver.describe(one.provider_ref or "", region=one.region)
-                for one in missing
-            }
+            asked: dict[str, provider.Instance | None] = {}
             for one in missing:
+                if not await self._ask_for(one, driver=driver, into=asked):
+                    continue
                 if asked[one.machine_id] is None and one.missed + 1 >= GONE_AFTER:
                     await self._look_at_children(one, driver=driver)
+            unasked = {one.machine_id for one in missing} - asked.keys()
         now = self._clock.now()
         for one in live:
-            if one.provider_ref is None:
+            if one.provider_ref is None or one.machine_id in unasked:
                 continue
             found = shown.get(one.provider_ref) or asked.get(one.machine_id)
             await self._store.transact(functools.partial(write, machine=one, found=found, now=now))
@@ -136,6 +136,31 @@ class Viewer:
             )
         )
         return inventory
+
+    async def _ask_for(
+        self,
+        machine: machines.Machine,
+        *,
+        driver: provider.Driver,
+        into: dict[str, provider.Instance | None],
+    ) -> bool:
+        """Asks for one that the list did not show; False where it cannot be asked for at all.
+
+        What is wrong with one machine's id keeps no other from being seen.
+        """
+        try:
+            into[machine.machine_id] = await driver.describe(
+                machine.provider_ref or "", region=machine.region
+            )
+        except outcomes.Fault as fault:
+            if fault.outcome is not outcomes.Outcome.NOT_DONE_PERMANENT:
+                raise
+            _LOG.warning(
+                "A machine cannot be looked at",
+                extra={"node": machine.node_id, "reason": str(fault)},
+            )
+            return False
+        return True
 
     async def _look_at_children(
         self, machine: machines.Machine, *, driver: provider.Driver
@@ -174,10 +199,11 @@ class Viewer:
     async def _refresh_idle(self, connection_id: str, *, now: datetime.datetime) -> None:
         try:
             await self.refresh_connection(connection_id, actor=holding.ACTOR)
-        except (outcomes.Fault, kinds.TryLater, connections.NoSuchConnection) as fault:
-            _LOG.warning(
-                "A connection cannot be looked at",
-                extra={"connection": connection_id, "reason": str(fault)},
+        except contract.StoreError:
+            raise
+        except Exception as fault:  # noqa: BLE001 - one driver's fault is not to end all others
+            using.tell_unusable(
+                _LOG, "A connection cannot be looked at", connection=connection_id, fault=fault
             )
             await self._store.transact(
                 functools.partial(_put_off, connection_id=connection_id, now=now)

@@ -17,7 +17,6 @@ from typing import Final
 from platform_server.audit import actions, events
 from platform_server.cloud import children, connections, machines, using
 from platform_server.nodes import leading
-from platform_server.operations import kinds
 from platform_server.store import contract as store_contract
 from platform_server.store import leases
 from provisioning import contract, outcomes
@@ -71,10 +70,14 @@ class WaysIn:
                 continue
             try:
                 await self._shut(machine, groups=groups)
-            except (outcomes.Fault, kinds.TryLater, connections.NoSuchConnection) as fault:
-                _LOG.warning(
+            except store_contract.StoreError:
+                raise
+            except Exception as fault:  # noqa: BLE001 - one driver's fault is not to end all others
+                using.tell_unusable(
+                    _LOG,
                     "A way in could not be shut yet",
-                    extra={"node": machine.node_id, "reason": str(fault)},
+                    connection=machine.connection_id,
+                    fault=fault,
                 )
                 continue
             await self._store.transact(

@@ -5,6 +5,7 @@ only after a minute of asking.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from runtime_kit import clock as clock_kit
 HALF: Final = "half-made:"
 """Stands before the operation's id in the ref of a machine of which only group or key exist."""
 _ASKED_AGAIN_AFTER: Final = (2, 4, 8, 16, 31)  # seconds; together just over a minute
+_REF: Final = re.compile(r"i-[0-9a-f]{8,32}")
 _CONSOLE_CHARACTERS: Final = 16_384
 _DEVICES: Final = tuple(f"/dev/sd{letter}" for letter in "fghijklmnop")  # as EC2 advises for data
 
@@ -39,7 +41,7 @@ class Machines:
 
     async def describe(self, ref: str, *, region: str) -> contract.Instance | None:
         """The machine; None where it is terminated, or not found for a minute."""
-        if ref.startswith(HALF):
+        if not _is_there(ref):
             return None
         found = await self._present(ref, region=region)
         if found is None or not values.is_there(found):
@@ -55,7 +57,7 @@ class Machines:
 
     async def delete(self, ref: str, *, region: str) -> None:
         """Has it terminated. One that is not visible is asked for a minute before it is gone."""
-        if ref.startswith(HALF):
+        if not _is_there(ref):
             return
         try:
             await self._account.call(calls.TERMINATE, region=region, InstanceIds=[ref])
@@ -67,6 +69,7 @@ class Machines:
 
     async def reboot(self, ref: str, *, region: str) -> None:
         """Restarts it."""
+        outcomes.require_ref(_REF, ref, provider="Amazon EC2")
         await self._account.call(calls.REBOOT, region=region, InstanceIds=[ref])
 
     async def console(self, ref: str, *, region: str) -> str | None:
@@ -200,3 +203,11 @@ def with_children(
     held = {(one.kind, one.ref) for one in instance.children}
     new = tuple(one for one in further if (one.kind, one.ref) not in held)
     return dataclasses.replace(instance, children=instance.children + new)
+
+
+def _is_there(ref: str) -> bool:
+    """False for a machine that never came to be; raises `UnreadableRef`."""
+    if ref.startswith(HALF):
+        return False
+    outcomes.require_ref(_REF, ref, provider="Amazon EC2")
+    return True

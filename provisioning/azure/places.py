@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from provisioning import contract, naming, providers
+from provisioning import contract, naming, outcomes, providers
 from provisioning.azure import calls
 
 _SUBSCRIPTION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -79,9 +79,9 @@ class Place:
         return f"{self.path}/providers/{kind}"
 
     def one(self, kind: str, name: str) -> str:
-        """The path of one; raises `ValueError` for what is no name."""
+        """The path of one; raises `UnreadableRef` for what is no name."""
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a resource.")
+            raise outcomes.UnreadableRef(f"{name!r} is no name of a resource.")
         return f"{self.all_of(kind)}/{name}"
 
     def child(self, owner: contract.Owner, kind: contract.ChildKind) -> str:
@@ -92,18 +92,18 @@ class Place:
         """Kind and name behind a reference of ours; Azure itself changes case now and then.
 
         Raises:
-            ValueError: it is none, or it is not in this resource group.
+            outcomes.UnreadableRef: it is none, or it is not in this resource group.
         """
         found = _REF.fullmatch(ref)
         if found is None:
-            raise ValueError(f"{ref!r} is no reference of a resource.")
+            raise outcomes.UnreadableRef(f"{ref!r} is no reference of a resource.")
         here = (self.subscription.lower(), self.group.lower())
         if (found["subscription"].lower(), found["group"].lower()) != here:
-            raise ValueError(f"{ref!r} is not in the resource group {self.group}.")
+            raise outcomes.UnreadableRef(f"{ref!r} is not in the resource group {self.group}.")
         for kind in VERSIONS:
             if kind.lower() == found["kind"].lower():
                 return kind, found["name"]
-        raise ValueError(f"{ref!r} is of a kind that is not used here.")
+        raise outcomes.UnreadableRef(f"{ref!r} is of a kind that is not used here.")
 
     def same(self, ref: str) -> str:
         """The reference as we write it, so that two of one thing compare equal."""

@@ -13,6 +13,7 @@ Known limit: names and tags cannot be asked for in one call, so a look-up is thr
 
 import dataclasses
 import datetime
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ _CAPABILITIES: Final = frozenset(
         contract.Capability.VOLUMES,
     }
 )
+_REF: Final = re.compile(r"[0-9]{1,20}")
 _LOOKUP: Final = contract.LookupRules(clean_answers=3, settle=datetime.timedelta(minutes=3))
 
 
@@ -175,6 +177,7 @@ class Driver:
     async def describe(self, ref: str, *, region: str) -> contract.Instance | None:
         """The droplet, with what would outlive it and cost."""
         del region
+        _require(ref)
         body = await children.found(self._client, calls.GET, f"/v2/droplets/{ref}")
         if body is None:
             return None
@@ -185,6 +188,7 @@ class Driver:
     async def delete(self, ref: str, *, region: str) -> None:
         """By its id, never by tag: that would delete all that carry it."""
         del region
+        _require(ref)
         try:
             await self._client.delete_droplet(ref)
         except outcomes.Fault as fault:
@@ -194,6 +198,7 @@ class Driver:
     async def reboot(self, ref: str, *, region: str) -> None:
         """Restarts it."""
         del region
+        _require(ref)
         await self._client.reboot(ref)
 
     async def inventory(self, installation: str) -> contract.Inventory:
@@ -295,3 +300,7 @@ def _of_the_poll_itself(fault: outcomes.Fault) -> outcomes.Fault:
         code=fault.code,
         retry_after=fault.retry_after,
     )
+
+
+def _require(ref: str) -> None:
+    outcomes.require_ref(_REF, ref, provider="DigitalOcean")

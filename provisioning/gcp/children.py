@@ -196,7 +196,7 @@ class Children:
 def _beside(ref: str) -> places.Spot:
     spot = places.spot_of(ref)
     if spot.kind not in _GETS:
-        raise ValueError(f"{ref!r} is nothing that hangs on a machine.")
+        raise outcomes.UnreadableRef(f"{ref!r} is nothing that hangs on a machine.")
     return spot
 
 

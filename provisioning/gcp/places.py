@@ -8,7 +8,7 @@ import dataclasses
 import re
 from typing import Final
 
-from provisioning import catalogue, providers
+from provisioning import catalogue, outcomes, providers
 
 _PROJECT: Final = re.compile(r"[a-z0-9.:-]{1,100}")
 _REF: Final = re.compile(
@@ -52,10 +52,10 @@ def project_of(name: str) -> str:
 
 
 def spot_of(ref: str) -> Spot:
-    """The reference, or Google's link, taken apart; raises `ValueError` for anything else."""
+    """The reference, or Google's link, taken apart; raises `UnreadableRef` for anything else."""
     found = _REF.fullmatch(behind_project(ref))
     if found is None:
-        raise ValueError(f"{ref!r} is no reference of a thing at Google.")
+        raise outcomes.UnreadableRef(f"{ref!r} is no reference of a thing at Google.")
     return Spot(scope=found["scope"], kind=found["kind"], name=found["name"])
 
 

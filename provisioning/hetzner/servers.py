@@ -4,6 +4,7 @@ A name that is taken is looked up at once and counts as ours by its labels alone
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from provisioning.hetzner import api as api_kit
 from provisioning.hetzner import calls, children, errors, labels, polls, reading, shapes, way_in
 
 _MOST_KNOWN: Final = 4096
+_NEVER: Final = "none-"
+_REF: Final = re.compile(r"[0-9]{1,20}")
 
 
 class Servers:
@@ -94,7 +97,7 @@ class Servers:
         if not hanging:
             return contract.Sightings(instances=())
         half = contract.Instance(
-            ref=f"none-{name}",
+            ref=f"{_NEVER}{name}",
             name=name,
             region="",
             power=contract.Power.FAILED,
@@ -107,7 +110,7 @@ class Servers:
 
     async def describe(self, ref: str) -> contract.Instance | None:
         """The server with its addresses and volumes."""
-        if not ref.isdecimal():
+        if not _is_there(ref):
             return None
         told = await self._api.get_or_none(calls.GET_SERVER, f"/servers/{ref}")
         if told is None:
@@ -133,7 +136,7 @@ class Servers:
 
     async def delete(self, ref: str) -> None:
         """Has the server deleted, with whatever was made along with it."""
-        if not ref.isdecimal():
+        if not _is_there(ref):
             return
         try:
             await self._api.send(calls.DELETE_SERVER, f"/servers/{ref}")
@@ -143,7 +146,7 @@ class Servers:
 
     async def reboot(self, ref: str) -> None:
         """Asks the machine's system to restart."""
-        if not ref.isdecimal():
+        if not _is_there(ref):
             raise outcomes.Fault(
                 f"There is no server {ref}.",
                 outcome=outcomes.Outcome.NOT_DONE_PERMANENT,
@@ -183,6 +186,14 @@ class Servers:
             code="uniqueness_error",
             ref=there.ref,
         )
+
+
+def _is_there(ref: str) -> bool:
+    """False for a machine that never came to be; raises `UnreadableRef`."""
+    if ref.startswith(_NEVER):
+        return False
+    outcomes.require_ref(_REF, ref, provider="Hetzner Cloud")
+    return True
 
 
 def _fixed(addresses: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -9,6 +9,7 @@ reads the whole list, since none of the three can be asked for a tag that we may
 """
 
 import datetime
+import re
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -16,6 +17,7 @@ from provisioning import contract, outcomes, shaped
 from provisioning.libcloud_drivers import errors
 
 MOST_PAGES: Final = 500
+_REF: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 _LOOKUP: Final = contract.LookupRules(clean_answers=3, settle=datetime.timedelta(minutes=5))
 
 
@@ -162,6 +164,7 @@ class Driver:
     async def describe(self, ref: str, *, region: str) -> contract.Instance | None:
         """The machine; None where the provider says clearly that there is none."""
         del region
+        self._require(ref)
         try:
             machine = await self._dialect.machine(ref)
         except outcomes.Fault as fault:
@@ -174,6 +177,7 @@ class Driver:
     async def delete(self, ref: str, *, region: str) -> None:
         """Has it deleted; gone already is done."""
         del region
+        self._require(ref)
         try:
             await self._dialect.remove(ref)
         except outcomes.Fault as fault:
@@ -183,6 +187,7 @@ class Driver:
     async def reboot(self, ref: str, *, region: str) -> None:
         """Restarts it."""
         del region
+        self._require(ref)
         await self._dialect.restart(ref)
 
     async def inventory(self, installation: str) -> contract.Inventory:
@@ -237,6 +242,9 @@ class Driver:
     async def _machines(self) -> list[contract.Instance]:
         with shaped.reading(f"The list of machines of {self.provider}"):
             return [self._dialect.read(one) for one in await self._dialect.machines()]
+
+    def _require(self, ref: str) -> None:
+        outcomes.require_ref(_REF, ref, provider=self.provider)
 
     def _not_offered(self, kind: contract.ChildKind) -> outcomes.Fault:
         return outcomes.Fault(

@@ -9,6 +9,7 @@ is not told.
 """
 
 import datetime
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ _CAPABILITIES: Final = frozenset(
 )
 _LOOKUP: Final = contract.LookupRules(clean_answers=3, settle=datetime.timedelta(minutes=5))
 _NEVER: Final = "never"
+_REF: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 _RESTART_SECONDS: Final = 60
 
 
@@ -145,11 +147,13 @@ class Driver:
         """Stops it, takes data off it, and has it deleted with its own disk."""
         del region
         if not ref.startswith(f"{_NEVER}:"):
+            _require(ref)
             await ending.delete(self._client, ref, clock=self._clock)
 
     async def reboot(self, ref: str, *, region: str) -> None:
         """Restarts it; one that does not end by itself within a minute is switched off and on."""
         del region
+        _require(ref)
         order = {
             "stop_type": "soft",
             "timeout": str(_RESTART_SECONDS),
@@ -232,6 +236,7 @@ class Driver:
     async def _get(self, ref: str) -> dict[str, Any] | None:
         if ref.startswith(f"{_NEVER}:"):
             return None
+        _require(ref)
         return await self._client.find(calls.GET, f"/1.3/server/{ref}", "server")
 
     async def _list(self, *, label: str = "") -> list[dict[str, Any]]:
@@ -293,3 +298,7 @@ def _of_the_poll_itself(fault: outcomes.Fault) -> outcomes.Fault:
         code=fault.code,
         retry_after=fault.retry_after,
     )
+
+
+def _require(ref: str) -> None:
+    outcomes.require_ref(_REF, ref, provider="UpCloud")

@@ -10,12 +10,15 @@ import pytest
 
 from platform_server.cloud import (
     catalogue,
+    children,
+    machines,
     offers,
     orphans,
     policy,
     sweeper,
     using,
     view,
+    ways_in,
 )
 from platform_server.store import contract
 from provisioning import contract as provider
@@ -188,3 +191,124 @@ async def test_b62_a_provider_that_hangs_keeps_nobody_from_the_catalogue(
     assert {row.connection for row in rows if row.offered.is_available} == {"main", "hangs"}
     estimated = [row.offered.price for row in rows if row.connection == "hangs"]
     assert all(price is not None and price.as_of is not None for price in estimated)
+
+
+class _Broken:
+    """A cloud one of whose connections ends in what no driver should raise."""
+
+    def __init__(self, clouds: using.Clouds, *, connection_id: str) -> None:
+        self._clouds = clouds
+        self._connection_id = connection_id
+        self.trips = 0
+
+    @contextlib.asynccontextmanager
+    async def driver(
+        self,
+        connection_id: str,
+        *,
+        purpose: str,
+        actor: str,
+        operation_id: str | None = None,
+        changes: bool,
+    ) -> AsyncIterator[provider.Driver]:
+        """The driver; a fault of ours where it is the broken one."""
+        if connection_id == self._connection_id:
+            self.trips += 1
+            raise ValueError("'my-vm' is no reference of a resource.")
+        async with self._clouds.driver(
+            connection_id,
+            purpose=purpose,
+            actor=actor,
+            operation_id=operation_id,
+            changes=changes,
+        ) as driver:
+            yield driver
+
+
+async def _let_in(desk: cloud_desk.Desk, *, machine_id: str) -> None:
+    """A way in whose time is up, and the group that opens it."""
+    await desk.store.transact(
+        lambda tx: tx.execute(
+            "UPDATE cloud_machines SET wish = ? WHERE machine_id = ?",
+            '{"ssh": {"public_key": "k", "sources": [], "until": "2026-01-01T00:00:00Z"}}',
+            machine_id,
+        )
+    )
+    group = provider.Child(kind=provider.ChildKind.SECURITY_GROUP, ref="1")
+
+    async def record(tx: contract.Tx) -> None:
+        machine = await machines.get(tx, machine_id=machine_id)
+        await children.record(tx, machine=machine, found=[group], now=desk.clock.now())
+
+    await desk.store.transact(record)
+
+
+async def _looks(desk: cloud_desk.Desk) -> dict[str, int | None]:
+    rows = await desk.store.read(
+        lambda tx: tx.fetch_all("SELECT machine_id, seen_at FROM cloud_machines LIMIT 100")
+    )
+    return {row["machine_id"]: row["seen_at"] for row in rows}
+
+
+async def test_one_providers_unreadable_ref_ends_neither_view_nor_sweeper_nor_engine(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    await desk.connecting.save(desk.wish(token=hetzner_bench.TOKEN, name="broken"))
+    await _active(desk, hetzner, number=1)
+    await _active(desk, hetzner, number=2)
+    hetzner.settle()
+    broken_id = (await desk.get("broken")).connection_id
+    await store.transact(
+        lambda tx: tx.execute(
+            "UPDATE cloud_machines SET connection_id = ? WHERE machine_id = 'm-2'", broken_id
+        )
+    )
+    await _let_in(desk, machine_id="m-2")
+    broken = _Broken(desk.clouds, connection_id=broken_id)
+    viewer = view.Viewer(store, clouds=broken, installation=desk.installation, clock=desk.clock)
+    sweeping = sweeper.Sweeper(
+        store,
+        clouds=broken,
+        installation=desk.installation,
+        environment=cloud_desk.ENVIRONMENT,
+        rules=sweeper.Rules(),
+        clock=desk.clock,
+    )
+    shutting = ways_in.WaysIn(
+        store, clouds=broken, environment=cloud_desk.ENVIRONMENT, clock=desk.clock
+    )
+    await viewer.tick()
+    assert broken.trips == 1
+    looks = await _looks(desk)
+    assert looks["m-1"] is not None
+    assert looks["m-2"] is None
+    await viewer.tick()
+    assert broken.trips == 1  # put off as any other, not asked at each tick
+    assert [one.connection for one in await sweeping.sweep_all()] == ["main"]
+    assert broken.trips == 2
+    assert await shutting.tick() == 0
+    assert broken.trips == 3
+
+
+async def test_a_machine_whose_id_cannot_be_read_keeps_no_other_from_being_seen(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    await _active(desk, hetzner, number=1)
+    await _active(desk, hetzner, number=2)
+    hetzner.settle()
+    await store.transact(
+        lambda tx: tx.execute(
+            "UPDATE cloud_machines SET provider_ref = 'my vm' WHERE machine_id = 'm-2'"
+        )
+    )
+    viewer = view.Viewer(
+        store, clouds=desk.clouds, installation=desk.installation, clock=desk.clock
+    )
+    await viewer.tick()
+    looks = await _looks(desk)
+    assert looks["m-1"] is not None
+    assert looks["m-2"] is None
+    rows = await store.read(lambda tx: tx.fetch_all("SELECT missed FROM cloud_machines LIMIT 100"))
+    assert {row["missed"] for row in rows} == {0}  # "cannot be asked for" is not "is not there"

@@ -129,3 +129,25 @@ async def test_a_success_without_what_it_should_hold_is_no_answer(
     assert fault.outcome is Outcome.UNKNOWN
     assert not await is_clean(driver.find(request.owner, name=request.name, region=request.region))
     assert not await is_clean(driver.inventory(bench_kit.INSTALLATION))
+
+
+@pytest.mark.parametrize("ref", ["1/../../volumes/7", "my vm", "..", "?all=1", ""], ids=repr)
+async def test_a_ref_that_is_none_is_a_fault_and_no_crash(
+    bench: Bench, driver: contract.Driver, ref: str
+) -> None:
+    """Typed by a person, or stored before a connection was saved anew; it is in no address."""
+    asked = len(bench.ledger.seen)
+    for doing in (driver.describe, driver.delete, driver.reboot):
+        fault = await failing(doing(ref, region=bench.region))
+        assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_PERMANENT, Topic.INPUT)
+    assert len(bench.ledger.seen) == asked
+
+
+async def test_a_ref_of_another_providers_shape_is_a_fault_or_is_not_there(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    for ref in ("my-vm", "999999999", "zones/us-central1-a/instances/x"):
+        try:
+            assert await driver.describe(ref, region=bench.region) is None
+        except outcomes.Fault as fault:
+            assert fault.outcome is Outcome.NOT_DONE_PERMANENT  # noqa: PT017 - either will do
