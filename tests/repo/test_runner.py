@@ -1,5 +1,6 @@
 """The runner of the tests keeps what it promises to them: what must not run at once does not."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -22,11 +23,22 @@ def test_tests_of_one_group_run_in_one_process(tmp_path: pathlib.Path) -> None:
     # pytest 9.2 with xdist 3.8 spread them without a word; machines and namespaces collided.
     (tmp_path / "test_grouped.py").write_text(GROUPED)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--numprocesses", "2", "--dist", "loadgroup"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "xdist",
+            "--numprocesses",
+            "2",
+            "--dist",
+            "loadgroup",
+        ],
         cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # only what it is about: quick
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stdout
