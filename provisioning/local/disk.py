@@ -39,12 +39,16 @@ def assemble(
     root, upper, work = (folder / name for name in (ROOT, UPPER, WORK))
     for place in (root, upper, work):
         place.mkdir(exist_ok=True)
-    if not is_mounted(folder) and not (folder / _SEEDED).exists():
+    is_new = not (folder / _SEEDED).exists()
+    if not is_mounted(folder) and is_new:
         os.chown(upper, owner, owner)
         upper.chmod(0o755)
+        if any(root.iterdir()):  # a copy that was cut off
+            programs.remove_tree(root)
+            root.mkdir()
     if not is_mounted(folder) and not any(root.iterdir()):
-        _mount(root, upper=upper, work=work, image=image)
-    if not (folder / _SEEDED).exists():
+        _mount(root, upper=upper, work=work, image=image, may_copy=is_new)
+    if is_new:
         user_data = private_files.read_bounded(folder / USER_DATA, max_bytes=65_536)
         lay_seed(root, machine=machine, user_data=user_data, owner=owner)
         (folder / _SEEDED).touch()
@@ -72,12 +76,20 @@ def lay_seed(
 
 
 def _mount(
-    root: pathlib.Path, *, upper: pathlib.Path, work: pathlib.Path, image: pathlib.Path
+    root: pathlib.Path,
+    *,
+    upper: pathlib.Path,
+    work: pathlib.Path,
+    image: pathlib.Path,
+    may_copy: bool,
 ) -> None:
+    """A machine that has booted over an overlay has its data there: it never gets a bare copy."""
     layers = f"lowerdir={image},upperdir={upper},workdir={work}"
     try:
         programs.run("mount", "-t", "overlay", "enlist-machine", "-o", layers, str(root))
     except programs.Failed:
+        if not may_copy:
+            raise
         programs.run("cp", "--archive", "--reflink=auto", f"{image}/.", str(root), seconds=600)
 
 

@@ -194,7 +194,7 @@ def _remove(folder: pathlib.Path) -> None:
         if entry.name == machines.RECORD:
             continue
         if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
+            programs.remove_tree(entry)
         else:
             entry.unlink(missing_ok=True)
     (folder / machines.RECORD).unlink(missing_ok=True)

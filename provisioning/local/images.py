@@ -34,6 +34,7 @@ FIRST_UID: Final = 1_879_048_192
 """The first of 65,536: what systemd keeps free for containers (0x70000000)."""
 UIDS: Final = 65_536
 _FORM: Final = 1
+_ASIDE: Final = (".building-", *(f".{image}-" for image in machines.RELEASES))
 _FILES: Final = {
     "etc/cloud/cloud.cfg.d/90-enlist.cfg": (
         "network: {config: disabled}\nlocale: false\ndatasource_list: [NoCloud, None]\n"
@@ -66,15 +67,35 @@ def ensure(image: str, *, kind: machines.Kind, images: pathlib.Path) -> pathlib.
 
     Raises `BuildFailed`.
     """
+    keep_to_root(images)
     wanted = place_of(image, kind=kind, images=images)
     if wanted.is_dir():
         return wanted
-    images.mkdir(parents=True, exist_ok=True, mode=0o755)
     with (images / f".{image}-{kind}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not wanted.is_dir():
             _build(image, wanted, kind=kind)
     return wanted
+
+
+def keep_to_root(images: pathlib.Path) -> None:
+    """The folder, for nobody else: its setuid programs are of the day of the build, never updated.
+
+    Raises `BuildFailed` where others may enter a folder that is not for images alone.
+    """
+    images.mkdir(parents=True, exist_ok=True, mode=0o700)
+    about = images.stat()
+    is_own = about.st_uid == os.geteuid()
+    if is_own and stat.S_IMODE(about.st_mode) & 0o077 == 0:
+        return
+    ours = (*machines.RELEASES, *_ASIDE)
+    if is_own and all(one.name.startswith(ours) for one in images.iterdir()):
+        images.chmod(0o700)
+        return
+    raise BuildFailed(
+        f"Others may enter {images}, where images with setuid programs lie: make it root's alone "
+        f"(chown root {images}; chmod 0700 {images}), or set [local] images to another folder."
+    )
 
 
 def _packages(kind: machines.Kind) -> list[str]:

@@ -121,10 +121,7 @@ def parse_wish(fields: Mapping[str, Any]) -> Wish:
         wish = Wish(
             kind=Kind(fields["kind"]),
             owner=_owner(fields["owner"]),
-            size=fields["size"],
-            image=fields["image"],
-            network=fields["network"],
-            first_boot=fields["first_boot"],
+            **{name: _text(fields, name) for name in ("size", "image", "network", "first_boot")},
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Unusable(f"The order of a machine is not of this form: {error}.") from error
@@ -224,6 +221,13 @@ def free_address(network: ipaddress.IPv4Network, *, taken: frozenset[str]) -> st
     found = next((str(host) for host in hosts if str(host) not in taken), None)
     if found is None:
         raise Unusable(f"No address is free in {network}: delete machines, or take a larger one.")
+    return found
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    found = fields[name]
+    if not isinstance(found, str):
+        raise TypeError(f"{name} is no text")
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SECONDS: Final = 60.0
+REMOVAL_SECONDS: Final = 600.0
 SURROUNDINGS: Final[Mapping[str, str]] = {"PATH": PATH, "LC_ALL": "C.UTF-8"}
 NEEDED: Final[Mapping[str, str]] = {
     "systemd-nspawn": "systemd-container",
@@ -65,6 +66,15 @@ def run(*command: str, seconds: float = SECONDS) -> str:
         said = done.stderr.strip()[-500:]
         raise Failed(f"{' '.join(command[:4])} ended with {done.returncode}: {said}")
     return done.stdout
+
+
+def remove_tree(folder: pathlib.Path) -> None:
+    """Removes it with all that is in it; what is mounted there stays. Raises `Failed`.
+
+    By `rm`, which goes down any depth: root in a machine chooses what its tree looks like, and
+    thousands of folders in one another end a walk that calls itself or keeps each one open.
+    """
+    run("rm", "-rf", "--one-file-system", "--", str(folder), seconds=REMOVAL_SECONDS)
 
 
 def detach(*command: str, log: pathlib.Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from provisioning import contract, naming
-from provisioning.local import hands, host, keeper, machines, root_service
+from provisioning.local import disk, hands, host, keeper, machines, root_service
 from runtime_kit import clock as clock_kit
 from tests.support.clouds import local_bench
 
@@ -137,11 +137,16 @@ async def test_what_is_not_on_its_list_is_refused(
         {"network": "192.0.2.0/24"},
         {"image": "../../../srv/evil"},
         {"size": "all"},
+        {"size": []},
+        {"first_boot": ["#cloud-config"]},
         {"directory": "/etc", "size": "none"},
         {"owner": {"installation": "i", "infra": "d", "operation": "o", "node": "../x"}},
     ],
-    ids=["a public network", "another image", "another size", "a folder", "a crooked owner"],
-)
+    ids=[
+        "a public network", "another image", "another size", "a list as size",
+        "a list as first-boot data", "a folder", "a crooked owner",
+    ],
+)  # fmt: skip
 async def test_an_order_chooses_neither_folder_nor_image_nor_name(
     tmp_path: pathlib.Path, changes: dict[str, Any]
 ) -> None:
@@ -150,6 +155,74 @@ async def test_an_order_chooses_neither_folder_nor_image_nor_name(
         answer = await asked(served.path, json.dumps(order).encode() + b"\n")
         assert answer["error"] == "refused"
         assert await hands.Helper(served.path).all() == []
+
+
+@pytest.mark.parametrize("verb", ["create", "reboot"])
+async def test_the_helper_starts_no_emulator_as_root(tmp_path: pathlib.Path, verb: str) -> None:
+    emulated = dataclasses.replace(WISH, kind=machines.Kind.QEMU)
+    async with serving(tmp_path) as served:
+        helper = hands.Helper(served.path)
+        if verb == "reboot":  # made by a Platform that root ran, before this one was installed
+            keepers = local_bench.Keepers()
+            former = host.Host(served.places, launcher=keepers, network=local_bench.NoNetwork())
+            former.create(emulated, now=NOW)
+            keeper.say(served.places.folder / emulated.name, keeper.Phase.OFF)
+        with pytest.raises(hands.Refused, match="holds no emulators") as refused:
+            await (
+                helper.create(emulated, now=NOW)
+                if verb == "create"
+                else helper.reboot(emulated.name)
+            )
+        assert refused.value.code == "refused"
+        assert [one.phase for one in await helper.all()] == (
+            [keeper.Phase.OFF] if verb == "reboot" else []
+        )
+
+
+async def test_a_tree_of_any_depth_is_deleted(tmp_path: pathlib.Path) -> None:
+    """As root in the machine makes it: 3000 folders, each in the one before."""
+    async with serving(tmp_path) as served:
+        helper = hands.Helper(served.path)
+        made = await helper.create(WISH, now=NOW)
+        folder = served.places.folder / made.machine.name
+        root = folder / disk.ROOT
+        root.mkdir()
+        _nest(root, levels=3000)
+        assert await helper.delete(made.machine.name)
+        assert not folder.exists()
+        assert await helper.all() == []
+
+
+def _nest(top: pathlib.Path, *, levels: int) -> None:
+    """Step by step, since no path is as long as that."""
+    at = os.open(top, os.O_DIRECTORY)
+    try:
+        for _ in range(levels):
+            os.mkdir("a", dir_fd=at)
+            below = os.open("a", os.O_DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = below
+    finally:
+        os.close(at)
+
+
+async def test_a_request_that_trips_the_helper_ends_that_request_alone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        helper = hands.Helper(served.path)
+        made = await helper.create(WISH, now=NOW)
+
+        def trip(_self: host.Host, name: str) -> bool:
+            raise RecursionError(name)
+
+        with monkeypatch.context() as tripping:
+            tripping.setattr(host.Host, "delete", trip)
+            with pytest.raises(hands.Refused, match="fault of the root helper") as refused:
+                await helper.delete(made.machine.name)
+        assert refused.value.code == "failed"
+        assert await helper.all() == [made]
+        assert await helper.delete(made.machine.name)
 
 
 async def test_who_sends_half_a_request_is_let_go_and_others_are_served(

@@ -4,12 +4,13 @@ import dataclasses
 import datetime
 import ipaddress
 import pathlib
+import shutil
 from typing import Any
 
 import pytest
 
 from provisioning import contract, naming
-from provisioning.local import bridge, disk, host, images, keeper, machines
+from provisioning.local import bridge, disk, host, images, keeper, machines, programs
 
 OWNER = contract.Owner(
     installation="plt_1", infra="default", operation="op_1", node="demo", attempt=1
@@ -130,6 +131,92 @@ def test_the_seed_names_machine_and_instance_and_only_root_reads_the_ticket(
     assert (seed / "user-data").stat().st_mode & 0o777 == 0o600
     network = (tmp_path / "etc/systemd/network/10-enlist.network").read_text()
     assert "Address=10.99.0.2/24\nGateway=10.99.0.1\n" in network
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_nobody_but_root_enters_the_images(tmp_path: pathlib.Path, mode: int) -> None:
+    """Not made by a former version either, which let everybody in."""
+    folder = tmp_path / "images"
+    images.keep_to_root(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (folder / "debian-12-nspawn-0123456789abcdef").mkdir()
+    (folder / ".debian-12-nspawn.lock").touch()
+    folder.chmod(mode)
+    images.keep_to_root(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_with_more_than_images_is_refused_while_others_may_enter(
+    tmp_path: pathlib.Path,
+) -> None:
+    folder = tmp_path / "cache"
+    (folder / "apt").mkdir(parents=True)
+    folder.chmod(0o755)
+    with pytest.raises(images.BuildFailed, match="chmod 0700"):
+        images.keep_to_root(folder)
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("unit", ["enlist-machines.service"])
+def test_the_unit_makes_the_images_roots_alone(unit: str) -> None:
+    text = (pathlib.Path(__file__).parents[3] / "systemd/platform" / unit).read_text()
+    assert "CacheDirectory=enlist/images\nCacheDirectoryMode=0700\n" in text
+
+
+class Mounts:
+    """What the disk asks of the host's programs; mounting an overlay may fail."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.has_overlay = True
+
+    def run(self, *command: str, seconds: float = 0.0) -> str:
+        del seconds
+        self.ran.append(command[0])
+        if command[0] == "mount" and not self.has_overlay:
+            raise programs.Failed("mount: no room")
+        if command[0] == "cp":
+            (pathlib.Path(command[-1]) / "bin").mkdir()
+        return ""
+
+
+@pytest.fixture
+def mounts(monkeypatch: pytest.MonkeyPatch) -> Mounts:
+    made = Mounts()
+    monkeypatch.setattr(programs, "run", made.run)
+    monkeypatch.setattr("os.chown", lambda *_: None)
+    return made
+
+
+def test_a_machine_never_boots_from_a_bare_image_again(
+    tmp_path: pathlib.Path, mounts: Mounts
+) -> None:
+    (tmp_path / disk.USER_DATA).write_bytes(b"#cloud-config\n{}\n")
+    (tmp_path / disk.USER_DATA).chmod(0o600)
+    disk.assemble(tmp_path, machine=MACHINE, image=tmp_path / "image", owner=1)
+    for left in (tmp_path / disk.ROOT).iterdir():  # mounted then, and gone with its namespace
+        shutil.rmtree(left)
+    mounts.has_overlay = False
+    with pytest.raises(programs.Failed, match="no room"):
+        disk.assemble(tmp_path, machine=MACHINE, image=tmp_path / "image", owner=1)
+    assert "cp" not in mounts.ran
+    assert list((tmp_path / disk.ROOT).iterdir()) == []
+
+
+def test_a_copy_of_the_image_that_was_cut_off_is_made_anew(
+    tmp_path: pathlib.Path, mounts: Mounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "remove_tree", shutil.rmtree)
+    mounts.has_overlay = False
+    (tmp_path / disk.USER_DATA).write_bytes(b"#cloud-config\n{}\n")
+    (tmp_path / disk.USER_DATA).chmod(0o600)
+    (tmp_path / disk.ROOT / "half").mkdir(parents=True)
+    disk.assemble(tmp_path, machine=MACHINE, image=tmp_path / "image", owner=1)
+    assert not (tmp_path / disk.ROOT / "half").exists()
+    assert (tmp_path / disk.ROOT / "bin").is_dir()
+    again = list(mounts.ran)
+    disk.assemble(tmp_path, machine=MACHINE, image=tmp_path / "image", owner=1)
+    assert mounts.ran == again  # a whole copy is its disk from then on
 
 
 # --- what the host does ------------------------------------------------------------------------
