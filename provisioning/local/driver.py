@@ -171,19 +171,21 @@ class LocalDriver:
     async def describe(self, ref: str, *, region: str) -> contract.Instance | None:
         """The machine; None where there is none of that name."""
         del region
+        _require(ref)
         seen = await self._find(ref)
         return None if seen is None else _instance(seen)
 
     async def delete(self, ref: str, *, region: str) -> None:
         """Ends it and removes all of it, at once."""
         del region
-        if _is_name(ref):
-            await self._told(DELETE, self._hands.delete(ref))
+        _require(ref)
+        await self._told(DELETE, self._hands.delete(ref))
 
     async def reboot(self, ref: str, *, region: str) -> None:
         """Restarts it; starts it where it is off."""
         del region
-        if not _is_name(ref) or not await self._told(REBOOT, self._hands.reboot(ref)):
+        _require(ref)
+        if not await self._told(REBOOT, self._hands.reboot(ref)):
             raise outcomes.Fault(
                 f"There is no local machine {ref}.",
                 outcome=outcomes.Outcome.NOT_DONE_PERMANENT,
@@ -238,8 +240,7 @@ class LocalDriver:
     async def console(self, ref: str, *, region: str) -> str | None:
         """The end of what the machine showed."""
         del region
-        if not _is_name(ref):
-            return None
+        _require(ref)
         return await self._told(CONSOLE, self._hands.console(ref))
 
     async def close(self) -> None:
@@ -297,6 +298,8 @@ def opened(kind: machines.Kind, opening: providers.Opening) -> LocalDriver:
         hands = hands_kit.of_this_process(places)
     except (machines.Unusable, hands_kit.NoHands) as error:
         raise providers.Refused(str(error)) from error
+    if kind is machines.Kind.QEMU and isinstance(hands, hands_kit.Helper):
+        raise providers.Refused(hands_kit.NO_EMULATOR)
     return LocalDriver(
         kind=kind,
         hands=hands,
@@ -340,12 +343,11 @@ def _fault_of(error: Exception) -> outcomes.Fault:
     )
 
 
-def _is_name(ref: str) -> bool:
+def _require(ref: str) -> None:
     try:
         machines.check_name(ref)
     except machines.Unusable:
-        return False
-    return True
+        raise outcomes.UnreadableRef(f"{ref!r} is no local machine's name.") from None
 
 
 def _refuse(sentence: str) -> NoReturn:
