@@ -190,6 +190,7 @@ def _served(
     settings, store, clock = parts.settings, parts.store, parts.clock
     path = settings.cloud.policy_file
     policies = policy.Source(None if path is None else pathlib.Path(path))
+    installation = "" if parts.trust is None else parts.trust.published.statement.platform_id
     shared = cloud_means.CloudMeans(
         clouds=clouds,
         connecting=connecting.Connecting(
@@ -198,9 +199,7 @@ def _served(
                 clouds=clouds,
                 clock=clock,
                 issuer_url=settings.cloud.issuer_url,
-                installation=""
-                if parts.trust is None
-                else parts.trust.published.statement.platform_id,
+                installation=installation,
             ),
             keyring=parts.keyring,
             cloud=settings.cloud,
@@ -212,6 +211,7 @@ def _served(
         enrollment_url=functools.partial(_enrollment_url, parts.invite),
         installable=functools.partial(_installable, parts.invite),
         builds=parts.given.bundle_url is not None,
+        installation=installation,
         changed=changed,
     )
     ordering = cloud_ordering.Ordering(

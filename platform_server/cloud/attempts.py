@@ -121,6 +121,38 @@ async def write(
     )
 
 
+async def write_adopted(
+    tx: contract.Tx,
+    *,
+    request: provider.Request,
+    operation_id: str,
+    machine_id: str,
+    ref: str,
+    made_at: datetime.datetime,
+    now: datetime.datetime,
+) -> None:
+    """Stores what a person has adopted as an attempt that is present, under its new operation.
+
+    `request.owner` is what the provider's tags say, so its operation is the one that made it.
+    """
+    await tx.execute(
+        "INSERT INTO cloud_attempts(operation_id, attempt, machine_id, name, client_token, "
+        "request, request_sha256, state, provider_ref, written_at, sent_at, settled_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, 'present', ?, ?, ?, ?)",
+        operation_id,
+        request.owner.attempt,
+        machine_id,
+        request.name,
+        request.client_token,
+        json.dumps(request_to_json(request), sort_keys=True),
+        digest_of(request),
+        ref,
+        clock.to_micros(now),
+        clock.to_micros(made_at),
+        clock.to_micros(now),
+    )
+
+
 async def find_last(tx: contract.Tx, *, operation_id: str) -> Attempt | None:
     """The newest attempt of the operation."""
     row = await tx.fetch_one(

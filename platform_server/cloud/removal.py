@@ -108,6 +108,14 @@ async def remove(m: means.Means, *, held: holding.Held, machine: machines.Machin
         lambda tx: children.list_hanging(tx, machine_id=machine.machine_id)
     )
     unsettled = [one for one in found if one.state not in attempts.SETTLED]
+    if not found and machine.provider_ref is not None:
+        raise kinds.TryLater(
+            f"No attempt is recorded that made {machine.provider_ref}, so {machine.provider} is "
+            f"not asked to delete it, and it is not called gone. If it is gone: enlist cloud "
+            f"machines forget {machine.node_id}",
+            patient=True,
+            seconds=60.0,
+        )
     if not unsettled and not hanging:
         return True
     try:
@@ -124,7 +132,8 @@ async def remove(m: means.Means, *, held: holding.Held, machine: machines.Machin
                 else:
                     await _delete(m, held=held, machine=machine, attempt=attempt, driver=driver)
             if not unsettled:
-                await _note_pass(m, held=held, attempt=found[-1])
+                if found:
+                    await _note_pass(m, held=held, attempt=found[-1])
                 await _delete_children(m, held=held, hanging=hanging, driver=driver)
     except outcomes.Fault as fault:
         raise means.later(fault) from fault
@@ -240,7 +249,7 @@ async def close_rows(tx: contract.Tx, *, machine: machines.Machine, now: datetim
 def is_ours(m: means.Means, *, instance: provider.Instance, attempt: attempts.Attempt) -> bool:
     """Whether what the provider shows carries this installation's id and this operation's."""
     owner = instance.owner
-    wanted = (m.installation, attempt.operation_id)
+    wanted = (m.installation, attempt.request.owner.operation)
     return owner is not None and (owner.installation, owner.operation) == wanted
 
 

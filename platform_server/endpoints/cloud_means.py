@@ -87,6 +87,7 @@ class CloudMeans:
     enrollment_url: Callable[[], str | None]
     installable: Callable[[], bool]
     builds: bool  # with a bundle port it builds what is missing, which takes a minute or two
+    installation: str
     changed: Callable[[], None]
 
     def missing(self) -> tuple[str, ...]:

@@ -86,6 +86,7 @@ class CloudOrphans:
                 connection=await connections.get(tx, connection_id=body.connection),
                 provider_ref=body.provider_ref,
                 node_id=ids.parse_node_id(body.node_id),
+                installation=self._means.installation,
                 asked=asked,
             )
             changes = [

@@ -157,6 +157,7 @@ async def test_b10_a_person_adopts_it_and_it_is_a_machine_like_any_other(
                 connection=connection,
                 provider_ref=provider_ref,
                 node_id=ids.parse_node_id(node),
+                installation=desk.installation,
                 asked=desk.asked,
             )
         )

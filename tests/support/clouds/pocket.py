@@ -164,11 +164,35 @@ class Pocket:
         self._state["machines"][ref]["failure"] = failure
         self._save()
 
-    def plant(self, owner: contract.Owner | None, *, name: str, region: str = "here") -> str:
-        """A machine that somebody else made, or we did in another life."""
+    def plant(
+        self,
+        owner: contract.Owner | None,
+        *,
+        name: str,
+        region: str = "here",
+        hangs: tuple[str, ...] = (),
+    ) -> str:
+        """A machine that somebody else made, or we did in another life; `hangs` are kinds on it."""
         ref = self._make(owner, name=name, region=region, size="s", image="i", user_data="")
+        for kind in hangs:
+            self.hang(kind, of=ref, owner=owner)
         self._save()
         return ref
+
+    def hang(self, kind: str, *, of: str | None, owner: contract.Owner | None) -> str:
+        """Something that hangs on a machine, or on none; without `owner` it carries no tags."""
+        ref = f"{of or 'loose'}-{kind}-{len(self._state['children'])}"
+        self._state["children"][ref] = {
+            "ref": ref, "kind": kind, "of": of, "died": None, "born": self._now(),
+            "owner": None if owner is None else dataclasses.asdict(owner),
+        }  # fmt: skip
+        self._save()
+        return ref
+
+    def take_back(self, child: str) -> None:
+        """Somebody detaches it behind our back; it is there on."""
+        self._state["children"][child]["of"] = None
+        self._save()
 
     def hourly_seconds(self) -> float:
         """For how long machines have been there in all."""
@@ -229,10 +253,7 @@ class Pocket:
             token=request.client_token,
         )
         for kind in ("disk", "address"):
-            child = f"{ref}-{kind}"
-            self._state["children"][child] = {
-                "ref": child, "kind": kind, "of": ref, "died": None, "born": self._now(),
-            }  # fmt: skip
+            self.hang(kind, of=ref, owner=request.owner)
         self._save()
         crash_points.reach(MADE)
         return contract.Created(
@@ -276,15 +297,24 @@ class Pocket:
     def children_of(self, ref: str) -> tuple[contract.Child, ...]:
         """What hangs on it."""
         return tuple(
-            contract.Child(
-                kind=contract.ChildKind(one["kind"]),
-                ref=one["ref"],
-                name=one["ref"],
-                region="here",
-                attached_to=ref,
-            )
-            for one in self.hanging()
-            if one["of"] == ref
+            child for one in self.hanging() if (child := self._child_of(one)).attached_to == ref
+        )
+
+    def find_child(self, ref: str) -> contract.Child | None:
+        """What it tells of one by itself."""
+        found = [one for one in self.hanging() if one["ref"] == ref]
+        return self._child_of(found[0]) if found else None
+
+    def _child_of(self, one: dict[str, Any]) -> contract.Child:
+        holder = self._state["machines"].get(one["of"])
+        owner = one["owner"]
+        return contract.Child(
+            kind=contract.ChildKind(one["kind"]),
+            ref=one["ref"],
+            name=one["ref"],
+            region="here",
+            attached_to=None if holder is None or holder["died"] is not None else one["of"],
+            owner=None if owner is None else contract.Owner(**owner),
         )
 
     def delete(self, ref: str) -> None:
@@ -295,7 +325,8 @@ class Pocket:
     def delete_child(self, ref: str) -> None:
         """Takes a child away."""
         child = self._state["children"][ref]
-        if self._state["machines"][child["of"]]["died"] is None:
+        holder = self._state["machines"].get(child["of"])
+        if holder is not None and holder["died"] is None:
             raise refused(outcomes.Topic.STATE, later=True, code="in-use")
         child["died"] = child["died"] or self._now()
 
@@ -427,8 +458,7 @@ class Driver:
 
     async def describe_child(self, child: contract.Child) -> contract.Child | None:
         async with self._met(DESCRIBE_CHILD):
-            alive = {one["ref"] for one in self._pocket.hanging()}
-            return child if child.ref in alive else None
+            return self._pocket.find_child(child.ref)
 
     async def delete_child(self, child: contract.Child) -> None:
         async with self._met(DELETE_CHILD):
