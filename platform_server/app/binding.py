@@ -87,7 +87,7 @@ def bound(settings: groups.Settings, *, run: pathlib.Path, given: passed.Passed)
         bridge = () if local_address is None else (local_address,)
         names = settings.enrollment.addresses or addresses.names_of_this_machine()
         gateway_names = settings.gateway.addresses or names
-        reached = (*addresses.from_elsewhere(gateway_names), *bridge)
+        reached = addresses.from_elsewhere(gateway_names)
         local = _bind_local(run / LOCAL_SOCKET, stack=stack)
         enroll = given.enroll or _bind_local(run / ENROLL_SOCKET, stack=stack)
         yield Bound(

@@ -19,6 +19,7 @@ from platform_server.app import (
     clouding,
     connecting,
     data_dir,
+    local_machines,
     meshing,
     operating,
     orders,
@@ -249,6 +250,11 @@ async def build(
         places=mesh.places,
         joined=_joined(connected.gateway),
         ordered_changed=operated.changed,
+        gateway_near=functools.partial(
+            local_machines.gateway_near,
+            bridge=local_machines.address(settings),
+            gateways=tuple(given.gateway_urls),
+        ),
     )
     return Enrolling(
         operator_routes=(

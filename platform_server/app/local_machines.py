@@ -8,7 +8,7 @@ something: by root or with the root helper, with an enrollment port and a bundle
 
 import os
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from platform_server.app import addresses
@@ -37,6 +37,17 @@ def seen_from(provider: str, url: str, *, bridge: str | None) -> str:
     if bridge is None or provider not in PROVIDERS:
         return url
     return addresses.url("https", host=bridge, port=urllib.parse.urlsplit(url).port or 443)
+
+
+def gateway_near(url: str, *, bridge: str | None, gateways: Sequence[str]) -> str | None:
+    """The gateway for a machine whose ticket names `url`; None where it is the same as for all.
+
+    A statement names no bridge: it is read by every node, and leads nowhere from any other host.
+    Known limit: a local machine that joins anew with a person's token is told of it no more.
+    """
+    if bridge is None or not gateways or urllib.parse.urlsplit(url).hostname != bridge:
+        return None
+    return seen_from(PROVIDERS[0], gateways[0], bridge=bridge)
 
 
 def shared(settings: groups.Settings) -> Mapping[str, Mapping[str, Any]]:

@@ -29,7 +29,7 @@ from platform_server.store import contract
 from platform_server.trust import authority
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
-from wire_protocol import ids, mesh, problems
+from wire_protocol import enrollment, ids, mesh, problems
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,6 +39,9 @@ _TRUST_PER_ADDRESS: Final = 120
 
 Joined = Callable[[ids.NodeId, certificate.MachineCertificate], None]
 """Told of a node whose enrollment is committed, before the machine has its answer."""
+
+GatewayNear = Callable[[str], str | None]
+"""The gateway for an ordered machine, by the address in its ticket; None: the same as for all."""
 
 COMMITTED = crash_points.declare(
     "enroll.committed", story="the enrollment is committed, the machine has no answer yet"
@@ -70,7 +73,9 @@ class EnrollDoor:
         places: mesh_places.Places | None = None,
         joined: Joined | None = None,
         ordered_changed: Callable[[], None] | None = None,
+        gateway_near: GatewayNear | None = None,
     ) -> None:
+        self._gateway_near = gateway_near
         self._ordered_changed = ordered_changed
         self._store = store
         self._joined = joined
@@ -181,9 +186,20 @@ class EnrollDoor:
                 generation=registered.generation,
                 reachable=None if reached is None else reached.reachable,
                 reachable_reason=None if reached is None else reached.reason,
+                gateway_url=self._gateway_for(knock.ticket),
                 more=None if place is None else place.to_wire(),
             ),
         )
+
+    def _gateway_for(self, ticket: enrollment.Ticket | None) -> str | None:
+        if ticket is None or self._gateway_near is None or self._trust is None:
+            return None
+        shown = admission.read(
+            ticket,
+            trust_keys=tuple(self._trust.published.statement.trust_keys),
+            now=self._clock.now(),
+        )
+        return None if shown.document is None else self._gateway_near(shown.document.url)
 
     def _tell_operation(self) -> None:
         """Its reconciler is to look now: the rows that it goes by have changed."""

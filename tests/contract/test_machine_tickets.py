@@ -7,7 +7,9 @@ import functools
 import json
 import pathlib
 
+from platform_server.app import local_machines
 from platform_server.cloud import admission, means, tickets
+from platform_server.endpoints import enroll_decision, enroll_door
 from platform_server.store import contract
 from tests.support import domain, machine_orders
 from tests.support.clouds import pocket
@@ -139,6 +141,33 @@ async def test_first_boot_reports_its_phases_and_the_operation_follows(
     roles = await store.read(lambda tx: tx.fetch_one("SELECT roles FROM nodes"))
     assert roles is not None
     assert json.loads(roles["roles"]) == ["general"]
+
+
+async def test_the_bridges_gateway_is_told_to_machines_on_it_alone(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine, guest = await _booted(store, tmp_path)
+    platform = engine.platform
+    host = machine_orders.URL.removeprefix("https://").partition(":")[0]
+    for bridge, told in ((host, f"https://{host}:8445"), ("10.99.0.1", None), (None, None)):
+        platform.door = enroll_door.EnrollDoor(
+            store,
+            trust=platform.trust,
+            operators=platform.operators,
+            reacher=None,
+            rules=enroll_decision.Rules(
+                infra="default", environment="test", limits=domain.LIMITS, cap=domain.CAP
+            ),
+            clock=platform.clock,
+            gateway_near=functools.partial(
+                local_machines.gateway_near, bridge=bridge, gateways=("https://192.0.2.7:8445",)
+            ),
+        )
+        said = await guest.knocks()  # the second and third are repeats
+        assert said.status in (200, 201)
+        assert said.body["gateway_url"] == told
+    person = await platform.new_token("db-1")
+    assert (await platform.knock("db-1", person)).body["gateway_url"] is None
 
 
 async def test_phases_are_bounded_in_pace_and_number_and_strangers_write_none(

@@ -1,10 +1,13 @@
 """A free port must be free on every address, also on a machine full of connections."""
 
+import pathlib
 import socket
+import urllib.parse
 
 import pytest
 
-from platform_server.app import failures, sockets
+from platform_server.app import binding, failures, local_machines, passed, sockets
+from platform_server.settings import groups
 
 PUBLIC = ("::", "0.0.0.0")
 ASKED = sockets.Asked(what="The port", option="--port PORT")
@@ -53,3 +56,23 @@ def test_an_address_that_is_still_to_come_is_listened_on_already() -> None:
         assert len({one.getsockname()[1] for one in bound}) == 1
     finally:
         sockets.close_all(bound)
+
+
+def test_no_node_is_sent_to_the_bridge_of_machines_on_this_host(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_machines, "can_make", lambda: True)
+    settings = groups.Settings.model_validate(
+        {
+            "api": {"listen": "127.0.0.1:0"},
+            "enrollment": {"port": 0, "addresses": ["127.0.0.1", "192.0.2.7"]},
+            "bundles": {"port": 0},
+            "gateway": {"port": 0},
+        }
+    )
+    bridge = local_machines.address(settings)
+    with binding.bound(settings, run=tmp_path, given=passed.Passed()) as bound:
+        assert bridge in bound.gateway_names  # the certificate is good there
+        assert [urllib.parse.urlsplit(one).hostname for one in bound.gateway_urls] == ["192.0.2.7"]
+        assert bound.enrollment_url is not None
+        assert urllib.parse.urlsplit(bound.enrollment_url).hostname == "127.0.0.1"
