@@ -12,12 +12,15 @@ import decimal
 import functools
 import importlib.resources
 import tomllib
+from collections.abc import Mapping
 from typing import Any, Final
 
 from provisioning import contract, providers
 
 _GIBIBYTE: Final = 2**30
 _GIGABYTE: Final = 10**9
+_HOURS: Final = 672  # of the shortest month: an estimate by the hour that no month is dearer than
+_MICROS: Final = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,22 @@ class Catalogue:
     tiers: tuple[Tier, ...]
     images: tuple[str, ...]
     address_price: contract.Price | None = None  # of the public IPv4, where it is extra
+    kept: Mapping[contract.ChildKind, decimal.Decimal] = dataclasses.field(default_factory=dict)
+    currency: str = ""
+
+    def kept_price(
+        self, kind: contract.ChildKind, *, gigabytes: int | None
+    ) -> contract.Price | None:
+        """What a volume or snapshot of that size, or an address that is kept, costs: an estimate.
+
+        None where the file does not say, or where the size counts and is not known.
+        """
+        monthly = self.kept.get(kind)
+        units = 1 if kind is contract.ChildKind.ADDRESS else gigabytes
+        if monthly is None or not units:
+            return None
+        hourly = (monthly * units * _MICROS / _HOURS).to_integral_value(decimal.ROUND_UP)
+        return contract.Price(hourly_micros=int(hourly), currency=self.currency, as_of=self.as_of)
 
     def region(self, name: str) -> Region | None:
         """The region of this name; None where it was not tested."""
@@ -110,6 +129,11 @@ def _catalogue(told: dict[str, Any], *, provider: str) -> Catalogue:
         ),
         images=tuple(str(one) for one in told["images"]),
         address_price=None if address is None else _price(address, currency, as_of),
+        kept={
+            contract.ChildKind(kind): _amount(monthly)
+            for kind, monthly in told.get("kept_monthly", {}).items()
+        },
+        currency=currency,
     )
 
 
@@ -137,7 +161,11 @@ def _tier(
 
 
 def _price(amount: str, currency: str, as_of: datetime.date) -> contract.Price:
+    micros = _amount(amount).scaleb(6).to_integral_value(decimal.ROUND_UP)
+    return contract.Price(hourly_micros=int(micros), currency=currency, as_of=as_of)
+
+
+def _amount(amount: str) -> decimal.Decimal:
     if not isinstance(amount, str):
         raise TypeError(f"a price is text, so that no digit is lost: {amount!r}")
-    micros = decimal.Decimal(amount).scaleb(6).to_integral_value(decimal.ROUND_UP)
-    return contract.Price(hourly_micros=int(micros), currency=currency, as_of=as_of)
+    return decimal.Decimal(amount)

@@ -11,6 +11,7 @@ from typing import Final
 
 from platform_server.store import contract
 from provisioning import contract as provider
+from provisioning import naming
 from runtime_kit import clock
 
 KINDS: Final = (
@@ -23,6 +24,8 @@ _COLUMNS: Final = (
     "address, size_gigabytes, hourly_micros, currency, written_at, sent_at, clean_answers, "
     "present_at, delete_asked_at, gone_at"
 )
+_ORDERED: Final = "keep = 1 AND (provider_ref IS NULL OR sent_at IS NOT NULL)"
+"""What we sent for, or are about to. A volume that somebody gave to a machine of ours is not."""
 
 
 class NoSuchResource(Exception):
@@ -52,27 +55,42 @@ class Resource:
     delete_asked_at: datetime.datetime | None = None
     gone_at: datetime.datetime | None = None
 
-    def to_child(self) -> provider.Child:
-        """As drivers know it; raises where the provider has none yet, which is a fault of ours."""
+    def owner(self, *, installation: str) -> provider.Owner:
+        """Whose it is, as its provider is told."""
+        return provider.Owner(
+            installation=installation,
+            infra=self.infra,
+            operation=self.operation_id,
+            node=self.name,
+            attempt=1,
+        )
+
+    def to_child(self, *, installation: str) -> provider.Child:
+        """As drivers know it, by the name that it has at its provider and with its owner.
+
+        Raises where the provider has none yet, which is a fault of ours.
+        """
         if self.provider_ref is None:
             raise AssertionError(f"The {self.kind} {self.name} has no id at its provider yet.")
+        owner = self.owner(installation=installation)
         return provider.Child(
             kind=self.kind,
             ref=self.provider_ref,
-            name=self.name,
+            name=naming.name_of(owner),
             region=self.region,
             keep=True,
+            owner=owner,
             address=self.address,
             size_gigabytes=self.size_gigabytes,
         )
 
 
 async def insert(tx: contract.Tx, *, resource: Resource) -> None:
-    """Writes it down; its provider was not asked yet."""
+    """Writes it down with the price that is reserved for it; its provider was not asked yet."""
     await tx.execute(
         "INSERT INTO cloud_children(child_id, connection_id, infra, kind, name, region, "
-        "machine_id, operation_id, keep, size_gigabytes, written_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?)",
+        "machine_id, operation_id, keep, size_gigabytes, hourly_micros, currency, written_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)",
         resource.child_id,
         resource.connection_id,
         resource.infra,
@@ -82,6 +100,8 @@ async def insert(tx: contract.Tx, *, resource: Resource) -> None:
         resource.machine_id,
         resource.operation_id,
         resource.size_gigabytes,
+        None if resource.price is None else resource.price.hourly_micros,
+        "" if resource.price is None else resource.price.currency,
         clock.to_micros(resource.written_at),
     )
 
@@ -91,7 +111,7 @@ async def find(
 ) -> Resource | None:
     """The one of this id, or the one of this name and kind that is not gone."""
     row = await tx.fetch_one(
-        f"SELECT {_COLUMNS} FROM cloud_children WHERE keep = 1 "  # noqa: S608 - a constant
+        f"SELECT {_COLUMNS} FROM cloud_children WHERE {_ORDERED} "  # noqa: S608 - constants
         "AND (child_id = ? OR name = ?) AND (? = '' OR kind = ?) "
         "ORDER BY CASE WHEN child_id = ? THEN 0 ELSE 1 END, "
         "CASE WHEN gone_at IS NULL THEN 0 ELSE 1 END, written_at DESC LIMIT 1",
@@ -117,7 +137,7 @@ async def get(
 async def find_of_operation(tx: contract.Tx, *, operation_id: str) -> Resource | None:
     """The one that this operation made."""
     row = await tx.fetch_one(
-        f"SELECT {_COLUMNS} FROM cloud_children WHERE keep = 1 "  # noqa: S608 - a constant
+        f"SELECT {_COLUMNS} FROM cloud_children WHERE {_ORDERED} "  # noqa: S608 - constants
         "AND operation_id = ? LIMIT 1",
         operation_id,
     )
@@ -136,7 +156,7 @@ async def list_page(
     after: tuple[str, str] = ("", ""),
 ) -> Sequence[Resource]:
     """Those of one kind by name; `after` is the name and id of the last one of the former page."""
-    conditions = ["keep = 1", "kind = ?", "(name, child_id) > (?, ?)"]
+    conditions = [_ORDERED, "kind = ?", "(name, child_id) > (?, ?)"]
     values: list[object] = [kind.value, *after]
     for column, value in (
         ("infra", infra),

@@ -37,8 +37,10 @@ class Consent:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """How many machines there may be, and what they may cost by the hour.
+    """How many machines there may be, and what they and what is kept may cost by the hour.
 
+    `most_kept`: how many volumes, how many snapshots, how many addresses; None: as many of each as
+    machines.
     None: no cap, where the provider costs nothing and nobody has set one. `named` says whose
     number it is, for the sentence of a refusal.
     """
@@ -47,6 +49,7 @@ class Caps:
     most_hourly_micros: int | None
     currency: str | None
     named: str
+    most_kept: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,7 @@ def caps_of(
                 most_hourly_micros=rules.most_hourly_micros,
                 currency=rules.currency,
                 named="policy",
+                most_kept=rules.most_kept,
             )
         )
     given = find_valid(connection, now=now)

@@ -1,8 +1,10 @@
 """The operator's policy file: where machines may stand, of which kind, how many, for how much.
 
 Nothing may be ordered from a provider that costs money unless this file has a section for it, and
-nothing in it has a default: what is not written is not allowed. It is read anew each time, so that
-an edit counts at once and a damaged file stops orders rather than leaving the old limits in force.
+nothing in it has a default: what is not written is not allowed. (But `most_kept`, of volumes, of
+snapshots and of addresses, may be left out: it is then the number of the machines.) It is read anew
+each time, so that an edit counts at once and a damaged file stops orders rather than leaving the
+old limits in force.
 
     {"version": 1,
      "providers": {
@@ -65,6 +67,7 @@ class Rules(_Part):
     image: _Word
     classes: Annotated[list[Class], Field(min_length=1, max_length=100)]
     most_machines: Annotated[int, Field(ge=0, le=10_000)]
+    most_kept: Annotated[int, Field(ge=0, le=10_000)] | None = None
     most_hourly: Annotated[decimal.Decimal, Field(ge=0, le=1_000_000, strict=False)]
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 

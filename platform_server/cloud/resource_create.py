@@ -19,13 +19,6 @@ from wire_protocol import problems
 
 LONGEST: Final = datetime.timedelta(hours=2)
 """How long a provider may take to show what it has accepted; a large snapshot takes most of one."""
-_WITHOUT_TAGS: Final = frozenset(
-    {
-        ("digitalocean", contract.ChildKind.ADDRESS),
-        ("upcloud", contract.ChildKind.ADDRESS),
-    }
-)
-"""What can carry neither our tags nor a name, so that no look-up ever proves it absent."""
 
 SENT = crash_points.declare(
     "resource.sent", story="it is stored that a provider is asked for a volume or the like"
@@ -46,9 +39,7 @@ class Create(resource_steps.Kind):
     ) -> None:
         """Confirms it, looks it up, or sends for it: in this order."""
         if resource.provider_ref is not None:
-            found = await driver.describe_child(resource.to_child())
-            if found is None:
-                raise self._not_shown(resource)
+            found = await self._shown(driver, resource)
             found = await self._priced(driver, found)
             await self._keep(held, resource=resource, found=found)
             await self.move(held, event=states.Event.SUCCEED)
@@ -60,7 +51,7 @@ class Create(resource_steps.Kind):
     async def _send(
         self, held: holding.Held, *, resource: beside.Resource, driver: contract.Driver
     ) -> None:
-        owner = self._owner(resource)
+        owner = resource.owner(installation=self.means.installation)
         of = await self._ref_of(held)
 
         async def sent(tx: store_contract.Tx) -> None:
@@ -91,14 +82,16 @@ class Create(resource_steps.Kind):
         """Whether what was sent is there; raises `TryLater` while nobody can say."""
         inventory = await driver.inventory(self.means.installation)
         for child in inventory.children:
-            if child.kind is resource.kind and self._is_mine(child, resource=resource):
+            if child.kind is resource.kind and resource_steps.carries_our_mark(
+                child, resource=resource, installation=self.means.installation
+            ):
                 await self._keep(held, resource=resource, found=child)
                 return
         clean = resource.clean_answers + 1 if inventory.is_complete else 0
         rules, now = driver.lookup, self.means.clock.now()
         since = resource.sent_at or now
         if clean >= rules.clean_answers and now - since >= rules.settle:
-            if (driver.provider, resource.kind) in _WITHOUT_TAGS:
+            if (driver.provider, resource.kind) in resource_steps.WITHOUT_TAGS:
                 raise kinds.Stop(
                     f"Nobody knows whether the provider made the {resource.kind}, which can carry "
                     "no mark of ours there. Look at its console for one that nobody uses, then "
@@ -134,6 +127,20 @@ class Create(resource_steps.Kind):
                 str(held.operation.request["child_id"]),
             )
 
+    async def _shown(self, driver: contract.Driver, resource: beside.Resource) -> contract.Child:
+        """What its provider shows; raises while, and where, it does not show it."""
+        try:
+            found = await driver.describe_child(
+                resource.to_child(installation=self.means.installation)
+            )
+        except outcomes.Fault as fault:
+            if not resource_steps.is_under_way(fault):
+                raise
+            raise self._not_shown(resource) from fault
+        if found is None:
+            raise self._not_shown(resource)
+        return found
+
     async def _priced(self, driver: contract.Driver, found: contract.Child) -> contract.Child:
         """With what it costs, where the provider tells that in its lists alone."""
         if found.hourly is not None or contract.Capability.PRICE not in driver.capabilities:
@@ -155,22 +162,6 @@ class Create(resource_steps.Kind):
         return kinds.Stop(
             f"The provider has accepted the {resource.kind} and does not show it.",
             kind=problems.Kind.NEEDS_OPERATOR,
-        )
-
-    def _owner(self, resource: beside.Resource) -> contract.Owner:
-        return contract.Owner(
-            installation=self.means.installation,
-            infra=resource.infra,
-            operation=resource.operation_id,
-            node=resource.name,
-            attempt=1,
-        )
-
-    def _is_mine(self, child: contract.Child, *, resource: beside.Resource) -> bool:
-        owner = child.owner
-        return owner is not None and (
-            (owner.installation, owner.operation)
-            == (self.means.installation, resource.operation_id)
         )
 
     async def _ref_of(self, held: holding.Held) -> str | None:
@@ -201,8 +192,9 @@ class Create(resource_steps.Kind):
         async def work(tx: store_contract.Tx) -> None:
             await holding.require(tx, held=held)
             await beside.set_present(tx, child_id=resource.child_id, found=found, now=now)
-            if found.hourly is not None:
-                await resource_steps.charge(tx, resource=resource, price=found.hourly, now=now)
+            price = found.hourly or resource.price  # what was reserved, where none is told
+            if price is not None:
+                await resource_steps.charge(tx, resource=resource, price=price, now=now)
 
         await self.means.store.transact(work)
         crash_points.reach(KEPT)

@@ -3,8 +3,8 @@
 Judged and stored in one transaction; nothing here calls a provider. A refusal names both facts
 that do not fit, so that nobody has to find out at the provider.
 
-Known limit: providers tell what a volume costs once it is there, so an order is refused where the
-money is spent already and not where this one would be too much.
+Caps by count and money hold as for machines; what it will cost is an estimate until its provider
+has told it (`pricing`).
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from platform_server.cloud import (
     consent,
     costs,
     machines,
+    pricing,
     requests,
     reserve,
 )
@@ -48,7 +49,8 @@ class DoesNotFit(Exception):
 class Wish:
     """One to make. `of` is the node or machine a snapshot is taken of, or that a volume is for.
 
-    Without it connection and region count. `caps` are those of the connection (`consent.caps_of`).
+    Without it connection and region count. `caps` are those of the connection (`consent.caps_of`),
+    `regions` those that the policy allows, None where there is no policy.
     """
 
     kind: provider.ChildKind
@@ -59,6 +61,7 @@ class Wish:
     size_gigabytes: int | None = None
     of: str | None = None
     caps: Sequence[consent.Caps] = ()
+    regions: Sequence[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,23 +81,29 @@ async def create(tx: contract.Tx, *, wish: Wish, asked: requests.Asked) -> Made:
     if not _NAME.fullmatch(wish.name):
         raise DoesNotFit("A name has small letters, digits and -, 63 at most.")
     region, connection_id, of = wish.region, "", None
+    gigabytes = wish.size_gigabytes
     if wish.kind is provider.ChildKind.SNAPSHOT or wish.of is not None:
         machine = await _present_machine(tx, machine_id=wish.of or "")
         region, connection_id, of = machine.region, machine.connection_id, machine.machine_id
+        if wish.kind is provider.ChildKind.SNAPSHOT:
+            gigabytes = await pricing.disk_of(tx, machine=machine)
     elif wish.connection is not None:
         connection_id = wish.connection.connection_id
     if wish.kind is provider.ChildKind.VOLUME and not wish.size_gigabytes:
         raise DoesNotFit("A volume has a size: --size-gigabytes N.")
     await connections.lock(tx, connection_id=connection_id)
-    await connections.get(tx, connection_id=connection_id)
-    await tx.lock(f"cloud-name:{wish.infra}:{wish.kind}:{wish.name}")
-    present = await beside.find(tx, resource_id=wish.name, kind=wish.kind)
-    if present is not None and present.gone_at is None:
-        raise NameTaken(
-            f"There is a {wish.kind} {wish.name} in {present.region or 'its region'} already. "
-            "Choose another name."
-        )
-    await _require_money(tx, connection_id=connection_id, caps=wish.caps)
+    through = await connections.get(tx, connection_id=connection_id)
+    await _require_name(tx, infra=wish.infra, kind=wish.kind, name=wish.name)
+    _require_region(region, allowed=wish.regions)
+    price = pricing.estimate(through.provider, wish.kind, gigabytes=gigabytes)
+    await reserve.reserve(
+        tx,
+        provider_name=through.provider,
+        connection_id=connection_id,
+        price=price,
+        caps=wish.caps,
+        kind=wish.kind,
+    )
     operation_id = secrets.token_hex(8)
     resource = beside.Resource(
         child_id=secrets.token_hex(8),
@@ -106,6 +115,7 @@ async def create(tx: contract.Tx, *, wish: Wish, asked: requests.Asked) -> Made:
         operation_id=operation_id,
         written_at=asked.now,
         size_gigabytes=wish.size_gigabytes,
+        price=price,
     )
     await beside.insert(tx, resource=resource)
     return await _store(
@@ -142,7 +152,7 @@ async def attach(
     if resource.machine_id is not None and resource.machine_id != machine.machine_id:
         raise DoesNotFit(
             f"The {resource.kind} {resource.name} is attached to another machine. Detach it first: "
-            f"enlist cloud {_noun(resource.kind)} detach {resource.name}"
+            f"enlist cloud {pricing.noun_of(resource.kind)} detach {resource.name}"
         )
     return await _store(
         tx, ATTACH, resource=resource, asked=asked, more={"machine_id": machine.machine_id}
@@ -166,7 +176,7 @@ async def delete(tx: contract.Tx, *, resource_id: str, asked: requests.Asked) ->
     if resource.machine_id is not None:
         raise DoesNotFit(
             f"The {resource.kind} {resource.name} is attached to a machine. Detach it first: "
-            f"enlist cloud {_noun(resource.kind)} detach {resource.name}"
+            f"enlist cloud {pricing.noun_of(resource.kind)} detach {resource.name}"
         )
     await tx.execute(
         "UPDATE cloud_children SET delete_asked_at = COALESCE(delete_asked_at, ?) "
@@ -210,10 +220,19 @@ async def forget(
     return await beside.get(tx, resource_id=resource.child_id)
 
 
-async def retry(tx: contract.Tx, *, operation_id: str, asked: requests.Asked) -> Made:
+async def retry(
+    tx: contract.Tx,
+    *,
+    operation_id: str,
+    caps: Sequence[consent.Caps] = (),
+    regions: Sequence[str] | None = None,
+    asked: requests.Asked,
+) -> Made:
     """Has a failed operation of these kinds tried again; what was done is found, not done twice.
 
-    Raises `requests.NoSuchOperation`, `requests.WrongState`, `requests.Busy`.
+    One that counts no more is judged anew, as an order is. Raises `requests.NoSuchOperation`,
+    `requests.WrongState`, `requests.Busy`, `connections.NoSuchConnection`, `NameTaken`,
+    `DoesNotFit`, `reserve.CapReached`.
     """
     operation = await records.find(tx, operation_id=operation_id)
     if operation is None or operation.kind not in OURS:
@@ -223,12 +242,11 @@ async def retry(tx: contract.Tx, *, operation_id: str, asked: requests.Asked) ->
             f"The operation is {operation.state}; only one that has failed can be retried."
         )
     resource = await beside.get(tx, resource_id=str(operation.request["child_id"]))
+    await connections.lock(tx, connection_id=resource.connection_id)
+    through = await connections.get(tx, connection_id=resource.connection_id)
     await _require_free(tx, resource=resource)
-    if operation.kind == CREATE:
-        await tx.execute(
-            "UPDATE cloud_children SET gone_at = NULL WHERE child_id = ? AND provider_ref IS NULL",
-            resource.child_id,
-        )
+    if operation.kind == CREATE and resource.gone_at is not None:
+        await _count_again(tx, resource=resource, through=through, caps=caps, regions=regions)
     changed = await holding.reopen(
         tx,
         operation=operation,
@@ -240,6 +258,52 @@ async def retry(tx: contract.Tx, *, operation_id: str, asked: requests.Asked) ->
 
 
 # Inside.
+
+
+async def _count_again(
+    tx: contract.Tx,
+    *,
+    resource: beside.Resource,
+    through: connections.Connection,
+    caps: Sequence[consent.Caps],
+    regions: Sequence[str] | None,
+) -> None:
+    """It was never made, so it is ordered anew: name, region, number and money."""
+    if resource.provider_ref is not None:
+        raise DoesNotFit(f"The {resource.kind} {resource.name} is gone: order it anew.")
+    await _require_name(tx, infra=resource.infra, kind=resource.kind, name=resource.name)
+    _require_region(resource.region, allowed=regions)
+    await reserve.reserve(
+        tx,
+        provider_name=through.provider,
+        connection_id=resource.connection_id,
+        price=resource.price,
+        caps=caps,
+        kind=resource.kind,
+    )
+    await tx.execute(
+        "UPDATE cloud_children SET gone_at = NULL WHERE child_id = ?", resource.child_id
+    )
+
+
+async def _require_name(
+    tx: contract.Tx, *, infra: str, kind: provider.ChildKind, name: str
+) -> None:
+    await tx.lock(f"cloud-name:{infra}:{kind}:{name}")
+    present = await beside.find(tx, resource_id=name, kind=kind)
+    if present is not None and present.gone_at is None:
+        raise NameTaken(
+            f"There is a {kind} {name} in {present.region or 'its region'} already. "
+            "Choose another name."
+        )
+
+
+def _require_region(region: str, *, allowed: Sequence[str] | None) -> None:
+    if allowed is not None and region not in allowed:
+        raise DoesNotFit(
+            f"The policy file does not allow the region {region or '(none)'}, but: "
+            f"{', '.join(allowed)}."
+        )
 
 
 async def _present_machine(tx: contract.Tx, *, machine_id: str) -> machines.Machine:
@@ -270,25 +334,6 @@ async def _require_free(tx: contract.Tx, *, resource: beside.Resource) -> None:
         raise requests.Busy(
             f"The operation {present.operation_id} ({present.kind}) of the {resource.kind} "
             f"{resource.name} is open. Follow it: enlist operations watch {present.operation_id}"
-        )
-
-
-async def _require_money(
-    tx: contract.Tx, *, connection_id: str, caps: Sequence[consent.Caps]
-) -> None:
-    """What is spent already must be below every cap; the price of this one comes later."""
-    capped = [cap.most_hourly_micros for cap in caps if cap.most_hourly_micros is not None]
-    if not capped:
-        return
-    await tx.lock(reserve.LOCK)
-    row = await tx.fetch_one(
-        "SELECT COALESCE(SUM(hourly_micros), 0) AS hourly FROM cloud_charges "
-        "WHERE connection_id = ? AND until IS NULL",
-        connection_id,
-    )
-    if row is not None and int(row["hourly"]) >= min(capped):
-        raise reserve.CapReached(
-            "What is there costs as much by the hour as may be spent. See: enlist cloud costs"
         )
 
 
@@ -329,7 +374,3 @@ async def _store(
     await records.insert(tx, operation=operation)
     await holding.tell(tx, operation=operation, environment=asked.environment, now=asked.now)
     return Made(operation=operation, resource=resource)
-
-
-def _noun(kind: provider.ChildKind) -> str:
-    return {"address": "addresses"}.get(kind.value, f"{kind.value}s")

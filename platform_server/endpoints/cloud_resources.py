@@ -270,6 +270,7 @@ class CloudResources:
             size_gigabytes=getattr(body, "size_gigabytes", None),
             of=getattr(body, "machine", None),
             caps=consent.caps_of(connection, rules=rules, now=call.now()),
+            regions=None if rules is None else rules.regions,
         )
 
     async def _asked(self, call: calls.Call[Any, Any], work: Any) -> calls.Reply:

@@ -5,7 +5,7 @@ refusal what can be done instead. Whoever
 decides needs the right to order machines as well.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from platform_server.cloud import connections, consent, requests, resources
@@ -32,12 +32,15 @@ class OperationDecisions:
     async def retry(self, call: calls.Call[None, routes.NoQuery]) -> calls.Reply:
         """Tries a failed order again."""
         operation_id = call.path["operation_id"]
-        caps = await self._caps(call)
+        caps, regions = await self._bounds(call)
 
         async def decide(tx: contract.Tx, asked: requests.Asked) -> records.Operation:
             found = await records.find(tx, operation_id=operation_id)
             if found is not None and found.kind in resources.OURS:
-                return (await resources.retry(tx, operation_id=operation_id, asked=asked)).operation
+                again = await resources.retry(
+                    tx, operation_id=operation_id, caps=caps, regions=regions, asked=asked
+                )
+                return again.operation
             made = await requests.retry(tx, operation_id=operation_id, caps=caps, asked=asked)
             return made.operation
 
@@ -115,8 +118,10 @@ class OperationDecisions:
 
     # Inside.
 
-    async def _caps(self, call: calls.Call[Any, Any]) -> tuple[consent.Caps, ...]:
-        """What the machine is judged by anew; of what is no order, nothing."""
+    async def _bounds(
+        self, call: calls.Call[Any, Any]
+    ) -> tuple[tuple[consent.Caps, ...], Sequence[str] | None]:
+        """Caps and regions that it is judged by anew; of what is no order, none."""
 
         async def work(tx: contract.Tx) -> connections.Connection | None:
             operation = await records.find(tx, operation_id=call.path["operation_id"])
@@ -125,9 +130,10 @@ class OperationDecisions:
 
         connection = await call.read(work)
         if connection is None:
-            return ()
+            return (), None
         rules = await cloud_means.refusing(self._means.rules_of(connection.provider))
-        return consent.caps_of(connection, rules=rules, now=call.now())
+        caps = consent.caps_of(connection, rules=rules, now=call.now())
+        return caps, None if rules is None else rules.regions
 
     async def _decided(
         self, call: calls.Call[Any, Any], decide: Decide, *, action: str, detail: str

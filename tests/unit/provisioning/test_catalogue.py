@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from provisioning import catalogue
+from provisioning import catalogue, contract
 
 GOOD = """
 as_of = 2026-11-30
@@ -39,6 +39,16 @@ def test_a_price_keeps_every_digit_and_its_day() -> None:
     price = tier.size.prices[""]
     assert (price.hourly_micros, price.currency) == (5610, "EUR")
     assert price.as_of == datetime.date(2026, 11, 30)
+
+
+def test_what_is_kept_is_priced_by_the_gigabyte_and_rounded_up() -> None:
+    text = GOOD.replace("[[regions]]", '[kept_monthly]\nvolume = "0.0440"\n[[regions]]')
+    found = catalogue.parse(text, provider="p")
+    price = found.kept_price(contract.ChildKind.VOLUME, gigabytes=100)
+    assert price is not None
+    assert (price.hourly_micros, price.currency, price.as_of) == (6548, "EUR", found.as_of)
+    assert found.kept_price(contract.ChildKind.VOLUME, gigabytes=None) is None
+    assert found.kept_price(contract.ChildKind.ADDRESS, gigabytes=None) is None
 
 
 def test_a_tier_is_found_by_its_name_and_by_its_size() -> None:
