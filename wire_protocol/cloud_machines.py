@@ -33,7 +33,10 @@ class Ssh(admin.Request):
     public_key: Annotated[
         str,
         pydantic.Field(
-            min_length=16, max_length=LONGEST_KEY, pattern=r"^[a-z][a-z0-9@.-]* [A-Za-z0-9+/=]+"
+            min_length=16,
+            max_length=LONGEST_KEY,
+            # One line: GCP's metadata, for one, takes the next for another person's key.
+            pattern=r"^[a-z][a-z0-9@.-]* [A-Za-z0-9+/=]+( [^\x00-\x1f\x7f-\x9f]*)?$",
         ),
     ]
     sources: Annotated[
@@ -156,12 +159,16 @@ class MachineDetails(Machine):
 
 
 class Ordered(admin.Answer):
-    """What was begun: the machine, the operation to follow, and what it costs by the hour."""
+    """What was begun: the machine, the operation to follow, and what it costs by the hour.
+
+    `found`: nothing was begun, since the same was ordered for this node before.
+    """
 
     machine: Machine
     operation: operation_models.Operation
     price: cloud.Price | None
     warnings: list[str]
+    found: bool = False
 
 
 class Begun(admin.Answer):

@@ -127,12 +127,12 @@ def create(
     """Order a machine that enlists itself as node ID.
 
     On a terminal the price is shown and asked about first. `local` is a container machine on the
-    Platform's own host and costs nothing. The command may be repeated after a lost answer: the
-    order is found again, never made twice.
+    Platform's own host and costs nothing. The command may be repeated, as after a lost answer: the
+    same wish for the same node finds the same order, and --wait follows it.
 
     Examples:
       enlist cloud machines create demo --provider local --wait
-      enlist cloud machines create web-1 --provider hetzner --region fsn1 --tier small --wait
+      enlist cloud machines create web-1 --provider hetzner --region fsn1 --tier starter --wait
       enlist cloud machines create web-2 --provider aws --ssh-key ~/.ssh/id_ed25519.pub
         --ssh-from 203.0.113.7/32 --ssh-for 2h
     """
@@ -212,4 +212,7 @@ def _priced(ordered: Any) -> str:
 
 def _begun(ordered: Any) -> Iterator[str]:
     yield _priced(ordered)
+    if ordered.get("found"):
+        state = columns.clean(ordered["operation"]["state"])
+        yield f"It was ordered before, and is {state}; nothing more is ordered."
     yield following.how_to_follow(ordered["operation"])

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from platform_server.cloud import (
+    again,
     attempts,
     breaker,
     children,
@@ -22,11 +23,9 @@ from platform_server.cloud import (
     reserve,
     tickets,
 )
-from platform_server.nodes import configured, registry
+from platform_server.nodes import configured
 from platform_server.operations import holding, records, states
 from platform_server.store import contract
-from platform_server.tokens import issue
-from platform_server.tokens import records as enrollments
 from provisioning import contract as provider
 from wire_protocol import ids, problems, times
 
@@ -89,16 +88,22 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """What was stored: the operation that carries it out, and its machine as it stands now."""
+    """What was stored: the operation that carries it out, and its machine as it stands now.
+
+    `is_found`: it was stored before, by the same wish. `is_freed`: the node id was that of a
+    machine that is deleted, and can be used anew.
+    """
 
     operation: records.Operation
     machine: machines.Machine
+    is_found: bool = False
+    is_freed: bool = False
 
 
 async def create_machine(
     tx: contract.Tx, *, order: Order, operators: configured.ConfiguredNodes, asked: Asked
 ) -> Made:
-    """Stores the order, its cap and its price reserved.
+    """Stores the order, its cap and its price reserved; the same wish again finds the same order.
 
     Raises `NodeTaken`, `reserve.CapReached`, `breaker.TemplateStopped`, and
     `connections.NoSuchConnection` where it was forgotten at this moment.
@@ -106,21 +111,12 @@ async def create_machine(
     await tx.lock(f"node:{order.node_id}")
     await connections.lock(tx, connection_id=order.connection.connection_id)
     await connections.get(tx, connection_id=order.connection.connection_id)
-    await _require_free(tx, node_id=order.node_id, operators=operators, now=asked.now)
     template = breaker.template_of(
         connection_id=order.connection.connection_id,
         region=order.region,
         size=order.size,
         image=order.image,
         role=order.role,
-    )
-    await breaker.require_closed(tx, template=template)
-    await reserve.reserve(
-        tx,
-        provider_name=order.connection.provider,
-        connection_id=order.connection.connection_id,
-        price=order.price,
-        caps=order.caps,
     )
     operation_id = secrets.token_hex(8)
     machine = machines.Machine(
@@ -140,11 +136,25 @@ async def create_machine(
         ordered_at=asked.now,
         ordered_by=asked.by,
     )
+    same = await again.find_same(tx, wanted=machine)
+    if same is not None:
+        return Made(operation=same[0], machine=same[1], is_found=True)
+    claim = await again.claim_id(tx, node_id=order.node_id, operators=operators, now=asked.now)
+    if claim.obstacle is not None:
+        raise NodeTaken(claim.obstacle)
+    await breaker.require_closed(tx, template=template)
+    await reserve.reserve(
+        tx,
+        provider_name=order.connection.provider,
+        connection_id=order.connection.connection_id,
+        price=order.price,
+        caps=order.caps,
+    )
     await machines.insert(tx, machine=machine)
     operation = _operation(CREATE, machine=machine, operation_id=operation_id, asked=asked)
     await records.insert(tx, operation=operation)
     await holding.tell(tx, operation=operation, environment=asked.environment, now=asked.now)
-    return Made(operation=operation, machine=machine)
+    return Made(operation=operation, machine=machine, is_freed=claim.is_freed)
 
 
 async def delete_machine(
@@ -202,7 +212,8 @@ async def retry(
     """Tries a failed order again: another attempt, once what is left of the last is gone.
 
     A machine that counts no more is judged by the caps anew. Raises `NoSuchOperation`,
-    `WrongState`, `NodeTaken`, `reserve.CapReached`, `breaker.TemplateStopped`.
+    `WrongState`, `NodeTaken`, `reserve.CapReached`, `breaker.TemplateStopped`, and
+    `connections.NoSuchConnection` where that was forgotten.
     """
     operation, machine = await _of_order(tx, operation_id=operation_id)
     if operation.state is not states.State.FAILED:
@@ -215,6 +226,8 @@ async def retry(
             "anew."
         )
     await tx.lock(f"node:{machine.node_id}")
+    await connections.lock(tx, connection_id=machine.connection_id)
+    await connections.get(tx, connection_id=machine.connection_id)
     other = await records.find_open(tx, subject=machine.node_id)
     if other is not None:
         raise _busy(other, machine=machine)
@@ -384,36 +397,6 @@ _EVENTS: Final[Mapping[str, states.Event]] = {
     "retry": states.Event.RETRY,
     "give-up": states.Event.GIVE_UP,
 }
-
-
-async def _require_free(
-    tx: contract.Tx,
-    *,
-    node_id: ids.NodeId,
-    operators: configured.ConfiguredNodes,
-    now: datetime.datetime,
-) -> None:
-    machine = await machines.find_live_of_node(tx, node_id=node_id)
-    if machine is not None:
-        raise NodeTaken(
-            f"The node id {node_id} has a machine at {machine.provider} (operation "
-            f"{machine.operation_id}). Follow it: enlist operations watch {machine.operation_id}"
-        )
-    standing = await registry.standing_of(tx, node_id=node_id, operators=operators)
-    if standing is issue.Standing.CONFIGURED:
-        raise NodeTaken(f"The node {node_id} is configured on this Platform: choose another id.")
-    if standing is issue.Standing.REMOVED:
-        raise NodeTaken(
-            f"The node {node_id} was removed. To use that id again, run: enlist nodes allow "
-            f"{node_id}"
-        )
-    if standing is issue.Standing.REGISTERED:
-        raise NodeTaken(f"The node {node_id} is registered: choose another id.")
-    if await enrollments.find_pending(tx, node_id=node_id, now=now) is not None:
-        raise NodeTaken(
-            f"The node id {node_id} has an unused enrollment. Take it back first: "
-            f"enlist nodes withdraw-token {node_id}"
-        )
 
 
 async def _get(tx: contract.Tx, *, machine_id: str) -> machines.Machine:

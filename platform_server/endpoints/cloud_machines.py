@@ -119,8 +119,8 @@ class CloudMachines:
         machine = await cloud_means.refusing(
             call.read(lambda tx: machines.get(tx, machine_id=name))
         )
-        seen = machine.seen_at
-        if machine.counts and (seen is None or call.now() - seen >= _FRESH):
+        looked = machine.looked_at  # also where it was missed: a reader is no reason to ask more
+        if machine.counts and (looked is None or call.now() - looked >= _FRESH):
             await cloud_means.refusing(
                 self._viewer.refresh_machine(machine, actor=call.principal.name)
             )
@@ -129,7 +129,7 @@ class CloudMachines:
     async def order(
         self, call: calls.Call[cloud_machines.OrderMachine, routes.NoQuery]
     ) -> calls.Reply:
-        """Stores the order; the machine enlists itself."""
+        """Stores the order; the machine enlists itself. The same wish again finds the order."""
         self._means.require()
         self._means.require_installable()
         order = await cloud_means.refusing(self._ordering.judge(call))
@@ -139,6 +139,8 @@ class CloudMachines:
             made = await requests.create_machine(
                 tx, order=order, operators=self._means.operators, asked=asked
             )
+            if made.is_found:
+                return await _found(tx, made, now=asked.now)
             await call.record(
                 tx,
                 action="cloud.machines.order",
@@ -152,6 +154,7 @@ class CloudMachines:
                     "hourly_micros": None if order.price is None else order.price.hourly_micros,
                     "currency": None if order.price is None else order.price.currency,
                     "purpose": order.purpose,
+                    "tombstone_lifted": made.is_freed,
                 },
             )
             shown = (await cloud_shown.machine_page(tx, [made.machine], now=asked.now))[0]
@@ -411,6 +414,28 @@ class CloudMachines:
             crash_points.reach(STORED)
             self._means.changed()
         return reply
+
+
+async def _found(tx: contract.Tx, made: requests.Made, *, now: datetime.datetime) -> calls.Changed:
+    """The same wish was stored before: that order is the answer, and nothing is changed."""
+    machine = made.machine
+    warnings = machine.wish.get("warnings") or []
+    return calls.Changed(
+        changes=[
+            admin.Change(
+                action="find",
+                target=machine.node_id,
+                detail=f"it is ordered already, by the operation {machine.operation_id}",
+            )
+        ],
+        answer=cloud_machines.Ordered(
+            machine=(await cloud_shown.machine_page(tx, [machine], now=now))[0],
+            operation=operations.shown(made.operation),
+            price=cloud_shown.price(machine.price),
+            warnings=[str(sentence) for sentence in warnings],
+            found=True,
+        ),
+    )
 
 
 def _about(made: requests.Made) -> dict[str, Any]:

@@ -136,7 +136,10 @@ def test_03_the_ticket_is_wiped_everywhere(laptop: local.Laptop, shown: dict[str
 
 
 def test_04_the_name_is_taken(laptop: local.Laptop) -> None:
-    laptop.attempt("cloud", "machines", "create", NODE, "--provider", "local", expect=4)
+    laptop.attempt(
+        *("cloud", "machines", "create", NODE, "--provider", "local", "--role", "build"), expect=4
+    )
+    laptop.run("cloud", "machines", "create", NODE, "--provider", "local", "--wait")
     assert len(list(laptop.places.folder.glob("demo-*"))) == 1
 
 
