@@ -19,8 +19,8 @@ _COLUMNS: Final = (
     "machine_id, node_id, infra, connection_id, provider, operation_id, region, size, image, role, "
     "wish, template, provider_ref, provider_name, power, seen, seen_at, looked_at, hourly_micros, "
     "currency, price_as_of, ordered_at, ordered_by, present_at, running_at, active_at, missed, "
-    "delete_asked_at, delete_asked_by, keep_machine, delete_sent_at, gone_at, forgotten_at, "
-    "forgotten_by"
+    "missed_at, delete_asked_at, delete_asked_by, keep_machine, delete_sent_at, gone_at, "
+    "forgotten_at, forgotten_by"
 )
 _LIVE: Final = "gone_at IS NULL AND forgotten_at IS NULL"
 
@@ -58,6 +58,7 @@ class Machine:
     running_at: datetime.datetime | None = None
     active_at: datetime.datetime | None = None
     missed: int = 0
+    missed_at: datetime.datetime | None = None
     delete_asked_at: datetime.datetime | None = None
     delete_asked_by: str | None = None
     keep_machine: bool = False
@@ -122,9 +123,10 @@ async def get(tx: contract.Tx, *, machine_id: str) -> Machine:
 
 
 async def find_of_operation(tx: contract.Tx, *, operation_id: str) -> Machine | None:
-    """The machine that this operation was to create."""
+    """The machine that this operation was to create; one that counts first, then the newest."""
     row = await tx.fetch_one(
-        f"SELECT {_COLUMNS} FROM cloud_machines WHERE operation_id = ?",  # noqa: S608 - a constant
+        f"SELECT {_COLUMNS} FROM cloud_machines WHERE operation_id = ? "  # noqa: S608 - constants
+        f"ORDER BY CASE WHEN {_LIVE} THEN 0 ELSE 1 END, ordered_at DESC, machine_id LIMIT 1",
         operation_id,
     )
     return None if row is None else _of_row(row)
@@ -240,13 +242,25 @@ async def see(
     )
 
 
-async def miss(tx: contract.Tx, *, machine_id: str, now: datetime.datetime) -> None:
-    """A look did not find it."""
+async def miss(
+    tx: contract.Tx, *, machine_id: str, apart: datetime.timedelta, now: datetime.datetime
+) -> int:
+    """A look did not find it; gives how many did not by now.
+
+    Looks that are less than `apart` from the last one that counted are one and the same.
+    """
+    moment = clock.to_micros(now)
     await tx.execute(
-        "UPDATE cloud_machines SET missed = missed + 1, looked_at = ? WHERE machine_id = ?",
-        clock.to_micros(now),
-        machine_id,
+        "UPDATE cloud_machines SET looked_at = ? WHERE machine_id = ?", moment, machine_id
     )
+    await tx.execute(
+        "UPDATE cloud_machines SET missed = missed + 1, missed_at = ? WHERE machine_id = ? "
+        "AND (missed = 0 OR missed_at IS NULL OR missed_at <= ?)",
+        moment,
+        machine_id,
+        clock.to_micros(now - apart),
+    )
+    return (await get(tx, machine_id=machine_id)).missed
 
 
 async def set_active(tx: contract.Tx, *, machine_id: str, now: datetime.datetime) -> None:
@@ -370,6 +384,7 @@ def _of_row(row: contract.Row) -> Machine:
         running_at=_moment(row["running_at"]),
         active_at=_moment(row["active_at"]),
         missed=int(row["missed"]),
+        missed_at=_moment(row["missed_at"]),
         delete_asked_at=_moment(row["delete_asked_at"]),
         delete_asked_by=row["delete_asked_by"],
         keep_machine=bool(row["keep_machine"]),

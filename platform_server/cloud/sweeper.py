@@ -214,12 +214,29 @@ class Sweeper:
         )
         if listed is None or listed.delete_asked_at is not None:
             return 0
+        if await _is_of_a_node(tx, connection=connection, stray=stray):
+            return 0
         oldest = max(listed.first_seen_at, listed.made_at or listed.first_seen_at)
         if now - oldest < self._rules.grace:
             return 0
         asked = requests.Asked(by=ACTOR, now=now, environment=self._environment)
         await orphan_kind.delete(tx, orphan=listed, asked=asked)
         return 1
+
+
+async def _is_of_a_node(
+    tx: store_contract.Tx, *, connection: connections.Connection, stray: known.Stray
+) -> bool:
+    """Whether it is, or hangs on, a machine whose node is registered: a person decides then."""
+    ref = stray.ref if stray.child is None else stray.child.attached_to
+    row = await tx.fetch_one(
+        "SELECT m.machine_id FROM cloud_machines m JOIN nodes n ON n.node_id = m.node_id "
+        "WHERE m.connection_id = ? AND n.state <> 'removed' "
+        "AND m.provider_ref = ? LIMIT 1",
+        connection.connection_id,
+        ref,
+    )
+    return row is not None
 
 
 def price_of(

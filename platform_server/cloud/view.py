@@ -31,7 +31,10 @@ TICK_SECONDS: Final = 15.0
 MOST_MACHINES: Final = 2000
 MOST_CONNECTIONS: Final = 500
 GONE_AFTER: Final = 2
-"""After how many looks in a row that did not find it a machine counts as gone at its provider."""
+"""After how many looks in a row that did not find it a machine counts as gone at its provider.
+
+Two such looks are at least as far apart as the provider may be behind itself.
+"""
 
 
 class Viewer:
@@ -70,8 +73,11 @@ class Viewer:
             changes=False,
         ) as driver:
             found = await driver.describe(machine.provider_ref, region=machine.region)
+            apart = _apart(driver.lookup)
         now = self._clock.now()
-        await self._store.transact(lambda tx: write(tx, machine=machine, found=found, now=now))
+        await self._store.transact(
+            lambda tx: write(tx, machine=machine, found=found, apart=apart, now=now)
+        )
         return await self._store.read(lambda tx: machines.get(tx, machine_id=machine.machine_id))
 
     async def refresh_pending(
@@ -121,13 +127,16 @@ class Viewer:
                     continue
                 if asked[one.machine_id] is None and one.missed + 1 >= GONE_AFTER:
                     await self._look_at_children(one, driver=driver)
+            apart = _apart(driver.lookup)
             unasked = {one.machine_id for one in missing} - asked.keys()
         now = self._clock.now()
         for one in live:
             if one.provider_ref is None or one.machine_id in unasked:
                 continue
             found = shown.get(one.provider_ref) or asked.get(one.machine_id)
-            await self._store.transact(functools.partial(write, machine=one, found=found, now=now))
+            await self._store.transact(
+                functools.partial(write, machine=one, found=found, apart=apart, now=now)
+            )
         await self._store.transact(
             lambda tx: tx.execute(
                 "UPDATE cloud_connections SET refreshed_at = ? WHERE connection_id = ?",
@@ -215,18 +224,27 @@ async def write(
     *,
     machine: machines.Machine,
     found: provider.Instance | None,
+    apart: datetime.timedelta,
     now: datetime.datetime,
 ) -> None:
-    """Writes down what was seen, or that it was not; wakes the operation that waits for it."""
+    """Writes down what was seen, or that it was not; wakes the operation that waits for it.
+
+    Looks that miss it count once in `apart`: how long this provider takes to show what is there.
+    """
+    missed = 0
     if found is None:
-        await machines.miss(tx, machine_id=machine.machine_id, now=now)
+        missed = await machines.miss(tx, machine_id=machine.machine_id, apart=apart, now=now)
     else:
         await machines.see(tx, machine_id=machine.machine_id, instance=found, now=now)
         await children.record(tx, machine=machine, found=found.children, now=now)
     if machine.active_at is None:
         await holding.wake(tx, operation_id=machine.operation_id, now=now)
-    elif found is None and machine.missed + 1 >= GONE_AFTER and machine.gone_at is None:
+    elif missed >= GONE_AFTER and machine.gone_at is None:
         await _settle_gone(tx, machine=machine, now=now)
+
+
+def _apart(rules: provider.LookupRules) -> datetime.timedelta:
+    return max(rules.settle, datetime.timedelta(seconds=TICK_SECONDS))
 
 
 async def _settle_gone(

@@ -312,3 +312,30 @@ async def test_a_machine_whose_id_cannot_be_read_keeps_no_other_from_being_seen(
     assert looks["m-2"] is None
     rows = await store.read(lambda tx: tx.fetch_all("SELECT missed FROM cloud_machines LIMIT 100"))
     assert {row["missed"] for row in rows} == {0}  # "cannot be asked for" is not "is not there"
+
+
+async def test_two_looks_at_one_moment_are_one(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    await _active(desk, hetzner, number=1)
+    await store.transact(lambda tx: tx.execute("UPDATE cloud_machines SET provider_ref = '4242'"))
+    viewer = view.Viewer(
+        store, clouds=desk.clouds, installation=desk.installation, clock=desk.clock
+    )
+
+    async def look() -> tuple[int, bool]:
+        machine = await store.read(lambda tx: machines.get(tx, machine_id="m-1"))
+        if machine.gone_at is None:
+            machine = await viewer.refresh_machine(machine, actor=cloud_desk.ACTOR)
+        assert machine.looked_at == desk.clock.now()  # by which a reader's next look is judged
+        return machine.missed, machine.gone_at is not None
+
+    assert await look() == (1, False)
+    assert await look() == (1, False)
+    desk.clock.advance(29)
+    assert await look() == (1, False)
+    await viewer.tick()  # the task's own look is no second one either
+    assert await look() == (1, False)
+    desk.clock.advance(1)  # by now Hetzner shows whatever is there
+    assert await look() == (2, True)

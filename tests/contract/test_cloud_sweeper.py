@@ -329,3 +329,33 @@ def test_a_kept_volume_of_ours_that_nothing_knows_is_listed_and_a_machines_own_d
     )
     found = known.list_strays(inventory, known=nothing, installation=bench_kit.INSTALLATION)
     assert [one.key for one in found] == [("volume", "3"), ("interface", "4")]
+
+
+async def test_the_machine_of_a_ready_node_is_never_deleted_by_rule(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    """Called gone once by mistake, its row counts no more, and its node works on."""
+    desk = await _connected(store, hetzner)
+    ref = hetzner.plant(name="web-1-lost", tags=_tags("op-lost"))
+    await _machine(desk, ref=ref, operation="op-lost")
+
+    async def mistaken(tx: contract.Tx) -> None:
+        await tx.execute("UPDATE cloud_machines SET gone_at = 1")
+        await tx.execute(
+            "INSERT INTO nodes(node_id, state, connectivity, certificate_pem, "
+            "certificate_sha256, pin, version, enrollment_id, enrolled_at) "
+            "VALUES ('node-op-lost', 'ready', 'dial-out', 'c', 's', 'p', '1', 'e', 1)"
+        )
+
+    await store.transact(mistaken)
+    sweeper = desk.sweeper(orphans="delete", grace=HOUR)
+    await sweeper.sweep_all()
+    desk.clock.advance(3600)
+    (swept,) = await sweeper.sweep_all()
+    assert swept.deleting == 0
+    assert await _listed(desk) == [("machine", ref)]  # a person may still say so
+    await store.transact(
+        lambda tx: tx.execute("UPDATE nodes SET state = 'removed', removed_at = 2")
+    )
+    (swept,) = await sweeper.sweep_all()
+    assert swept.deleting == 1

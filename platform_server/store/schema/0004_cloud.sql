@@ -62,6 +62,7 @@ CREATE TABLE cloud_machines (
     running_at     {int},
     active_at      {int},
     missed         {int} NOT NULL DEFAULT 0,
+    missed_at      {int},
     delete_asked_at {int},
     delete_asked_by TEXT,
     keep_machine   {int} NOT NULL DEFAULT 0 CHECK (keep_machine IN (0, 1)),
