@@ -16,6 +16,7 @@ import pytest
 from provisioning import contract, naming
 from provisioning.local import disk, hands, host, keeper, machines, root_service
 from runtime_kit import clock as clock_kit
+from tests.support import deep_trees
 from tests.support.clouds import local_bench
 
 NOW = datetime.datetime(2026, 6, 1, tzinfo=datetime.UTC)
@@ -180,30 +181,17 @@ async def test_the_helper_starts_no_emulator_as_root(tmp_path: pathlib.Path, ver
 
 
 async def test_a_tree_of_any_depth_is_deleted(tmp_path: pathlib.Path) -> None:
-    """As root in the machine makes it: 3000 folders, each in the one before."""
+    """As root in the machine makes it: folders by the thousand, each in the one before."""
     async with serving(tmp_path) as served:
         helper = hands.Helper(served.path)
         made = await helper.create(WISH, now=NOW)
         folder = served.places.folder / made.machine.name
         root = folder / disk.ROOT
         root.mkdir()
-        _nest(root, levels=3000)
+        deep_trees.make(root)
         assert await helper.delete(made.machine.name)
         assert not folder.exists()
         assert await helper.all() == []
-
-
-def _nest(top: pathlib.Path, *, levels: int) -> None:
-    """Step by step, since no path is as long as that."""
-    at = os.open(top, os.O_DIRECTORY)
-    try:
-        for _ in range(levels):
-            os.mkdir("a", dir_fd=at)
-            below = os.open("a", os.O_DIRECTORY, dir_fd=at)
-            os.close(at)
-            at = below
-    finally:
-        os.close(at)
 
 
 async def test_a_request_that_trips_the_helper_ends_that_request_alone(
