@@ -4,6 +4,7 @@ No cloud SDK is imported here; each provider's is when the first connection to i
 dispatch off nothing could enlist itself: the routes say so, and nothing runs.
 """
 
+import asyncio
 import dataclasses
 import datetime
 import functools
@@ -18,6 +19,7 @@ from platform_server.cloud import (
     checking,
     connecting,
     connections,
+    consent,
     create,
     delete,
     means,
@@ -129,6 +131,7 @@ def build(parts: Given) -> Clouding:
         limits=_limits(settings.cloud),
         clock=clock,
         node_changed=functools.partial(_node_changed, store),
+        caps_of=functools.partial(_caps_of, parts),
     )
     return Clouding(
         known=_kinds(stands_on),
@@ -188,8 +191,7 @@ def _served(
     viewer: view.Viewer,
 ) -> tuple[routes.Route, ...]:
     settings, store, clock = parts.settings, parts.store, parts.clock
-    path = settings.cloud.policy_file
-    policies = policy.Source(None if path is None else pathlib.Path(path))
+    policies = _policies(parts)
     installation = "" if parts.trust is None else parts.trust.published.statement.platform_id
     shared = cloud_means.CloudMeans(
         clouds=clouds,
@@ -295,6 +297,18 @@ def _limits(group: groups.CloudGroup) -> means.Limits:
         attempts=group.attempts,
         breaker_failures=group.breaker_failures,
     )
+
+
+def _policies(parts: Given) -> policy.Source:
+    path = parts.settings.cloud.policy_file
+    return policy.Source(None if path is None else pathlib.Path(path))
+
+
+async def _caps_of(parts: Given, connection_id: str) -> Sequence[consent.Caps]:
+    """What machines of this connection are judged by now; raises `policy.Unavailable`."""
+    found = await parts.store.read(lambda tx: connections.get(tx, connection_id=connection_id))
+    rules = await asyncio.to_thread(_policies(parts).find, found.provider)
+    return consent.caps_of(found, rules=rules, now=parts.clock.now())
 
 
 def _node_changed(store: contract.Store, node_id: ids.NodeId) -> None:

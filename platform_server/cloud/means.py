@@ -2,11 +2,11 @@
 
 import dataclasses
 import datetime
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from platform_server.audit import actions
-from platform_server.cloud import machines, tickets, using, view
+from platform_server.cloud import consent, machines, tickets, using, view
 from platform_server.operations import holding, kinds, records
 from platform_server.sealing import envelope
 from platform_server.store import contract
@@ -32,7 +32,11 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """The parts. `node_changed` hears of a node that was removed, after the commit."""
+    """The parts. `node_changed` hears of a node that was removed, after the commit.
+
+    `caps_of` says what a machine is judged by now, by the connection's id; it raises
+    `policy.Unavailable`. Not inside a transaction: it reads.
+    """
 
     store: contract.Store
     clouds: using.Clouds
@@ -44,6 +48,7 @@ class Means:
     limits: Limits
     clock: clock_kit.Clock
     node_changed: Callable[[ids.NodeId], None]
+    caps_of: Callable[[str], Awaitable[Sequence[consent.Caps]]]
 
 
 class NoMachine(kinds.Stop):

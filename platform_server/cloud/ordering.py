@@ -6,15 +6,19 @@ the attempt; everything without a clear answer is `doubting`'s.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Final
 
 from platform_server.cloud import (
     attempts,
+    consent,
     costs,
     lookup,
     machines,
     means,
+    policy,
     removal,
+    reserve,
     steps,
     tickets,
 )
@@ -24,7 +28,7 @@ from platform_server.tokens import issue
 from provisioning import contract as provider
 from provisioning import naming, outcomes
 from runtime_kit import crash_points
-from wire_protocol import times
+from wire_protocol import problems, times
 
 WRITTEN = crash_points.declare(
     "cloud.written", story="an attempt is stored with its ticket, the provider knows nothing"
@@ -72,10 +76,21 @@ async def write(step: steps.Step) -> None:
     if judged.refusals:
         raise kinds.Stop(" ".join(judged.refusals))
     now = m.clock.now()
+    price = judged.price
+    caps = await _caps(step, price=price)
 
     async def work(tx: contract.Tx) -> None:
         await tx.lock(f"node:{machine.node_id}")
         await holding.require(tx, held=step.held)
+        if price is not None and _is_dearer(price, than=machine.price):
+            await reserve.reserve(
+                tx,
+                provider_name=machine.provider,
+                connection_id=machine.connection_id,
+                price=price,
+                caps=caps,
+                instead_of=machine.machine_id,
+            )
         minted = await tickets.mint(
             tx,
             machine=machine,
@@ -92,8 +107,8 @@ async def write(step: steps.Step) -> None:
             keyring=m.keyring,
             now=now,
         )
-        if judged.price is not None:
-            await machines.set_price(tx, machine_id=machine.machine_id, price=judged.price)
+        if price is not None:
+            await machines.set_price(tx, machine_id=machine.machine_id, price=price)
         await step.moved(
             tx,
             holding.Move(
@@ -106,9 +121,38 @@ async def write(step: steps.Step) -> None:
 
     try:
         await m.store.transact(work)
+    except reserve.CapReached as fault:
+        raise kinds.Stop(
+            f"{machine.provider} asks {_said(price)} for it, and the order was judged by "
+            f"{_said(machine.price)}. {fault}",
+            kind=problems.Kind.NEEDS_OPERATOR,
+        ) from fault
     except (tickets.CannotMint, issue.CannotIssue, ValueError) as fault:
         raise kinds.Stop(str(fault)) from fault
     crash_points.reach(WRITTEN)
+
+
+async def _caps(step: steps.Step, *, price: provider.Price | None) -> Sequence[consent.Caps]:
+    """What a plan that is dearer than the order is judged by; of any other nobody asks."""
+    if price is None or not _is_dearer(price, than=step.machine.price):
+        return ()
+    try:
+        return await step.m.caps_of(step.machine.connection_id)
+    except policy.Unavailable as fault:
+        raise kinds.Stop(str(fault), kind=problems.Kind.NEEDS_OPERATOR) from fault
+
+
+def _is_dearer(price: provider.Price, *, than: provider.Price | None) -> bool:
+    """Whether more is to be paid than was reserved, or nobody can say."""
+    if than is None or price.currency != than.currency:
+        return price.hourly_micros > 0
+    return price.hourly_micros > than.hourly_micros
+
+
+def _said(price: provider.Price | None) -> str:
+    if price is None:
+        return "no price"
+    return f"{price.hourly_micros / 1_000_000:.4f} {price.currency} an hour"
 
 
 async def send(step: steps.Step) -> None:

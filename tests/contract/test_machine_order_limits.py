@@ -1,13 +1,14 @@
 """Trials of orders: caps, quotas, breakers, the pace of calls, a lost credential; both stores."""
 
 import asyncio
+import dataclasses
 import datetime
 import functools
 import pathlib
 
 import pytest
 
-from platform_server.cloud import breaker, consent, means, requests, reserve, view
+from platform_server.cloud import breaker, connections, consent, means, requests, reserve, view
 from platform_server.store import contract
 from provisioning import contract as provider
 from provisioning import outcomes
@@ -117,6 +118,61 @@ async def test_b22_money_is_capped_with_everything_that_is_not_confirmed_gone(
     engine.cloud.is_away = False
     await engine.until(first, "cancelled", rounds=80)
     await engine.order("web-3", caps=cap)
+
+
+async def test_a_plan_dearer_than_the_order_is_not_bought_over_the_cap(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    dear = provider.Price(hourly_micros=2 * pocket.PRICE.hourly_micros, currency="EUR")
+    engine = await machine_orders.build(store, folder=tmp_path, rules=pocket.Rules(price=dear))
+    engine.caps = (
+        consent.Caps(
+            most_machines=1,
+            most_hourly_micros=dear.hourly_micros - 1,
+            currency="EUR",
+            named="policy",
+        ),
+    )
+    made = await engine.order(caps=engine.caps)
+    assert await engine.until(made, "failed") == "failed"
+    found = await engine.stands(made)
+    assert found.error_class is not None
+    assert found.error_class.value == "needs-operator"
+    assert "0.0120 EUR" in (found.reason or "")
+    assert "0.0060 EUR" in (found.reason or "")
+    assert not engine.cloud.calls(pocket.CREATE)
+    assert not (await engine.machine(made)).counts
+    engine.caps = (dataclasses.replace(engine.caps[0], most_hourly_micros=dear.hourly_micros),)
+    again = await engine.order("web-2", caps=engine.caps)
+    await engine.until(again, "booting")  # where it fits it is bought, at the price it has
+    assert (await engine.machine(again)).price == dear
+    with pytest.raises(reserve.CapReached):
+        await engine.order("web-3", caps=(dataclasses.replace(engine.caps[0], most_machines=9),))
+
+
+async def test_a_plan_in_another_currency_is_not_bought_where_money_is_capped(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    other = provider.Price(hourly_micros=1, currency="USD")
+    engine = await machine_orders.build(store, folder=tmp_path, rules=pocket.Rules(price=other))
+    engine.caps = FIVE
+    made = await engine.order(caps=FIVE)
+    assert await engine.until(made, "failed") == "failed"
+    assert "USD" in ((await engine.stands(made)).reason or "")
+    assert not engine.cloud.calls(pocket.CREATE)
+
+
+async def test_a_retry_through_a_forgotten_connection_is_refused(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(store, folder=tmp_path, rules=pocket.Rules(room=0))
+    made = await engine.order()
+    assert await engine.until(made, "failed") == "failed"
+    connection = await engine.connection()
+    await store.transact(lambda tx: connections.remove(tx, connection_id=connection.connection_id))
+    with pytest.raises(connections.NoSuchConnection):
+        await engine.retry(made)
+    assert not (await engine.machine(made)).counts
 
 
 async def test_b24_a_slow_provider_gets_one_create_call_a_machine(

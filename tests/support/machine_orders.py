@@ -60,6 +60,7 @@ class Engine:
         self.cloud = cloud
         self.store = store or platform.store
         self.removed: list[str] = []
+        self.caps: tuple[consent.Caps, ...] = NO_CAPS  # what a dearer plan is judged by
         installation = platform.trust.published.statement.platform_id
 
         async def opener(opening: using.Opening) -> provider.Driver:
@@ -94,6 +95,7 @@ class Engine:
             limits=limits or means.Limits(),
             clock=platform.clock,
             node_changed=self.removed.append,
+            caps_of=self._caps_of,
         )
         self.reconciler = reconciler.Reconciler(
             self.store,
@@ -106,6 +108,9 @@ class Engine:
             chance=random.Random(4),
             tries=tries,
         )
+
+    async def _caps_of(self, _connection_id: str) -> tuple[consent.Caps, ...]:
+        return self.caps
 
     async def carry_on(self, *, rounds: int = 4, seconds: float = 11.0) -> None:
         """So many rounds, so far apart."""

@@ -105,6 +105,7 @@ class Rules:
     dies_after: float | None = None
     warnings: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
+    price: contract.Price | None = PRICE  # as a plan tells it
 
 
 class Pocket:
@@ -409,7 +410,9 @@ class Driver:
     async def plan(self, request: contract.Request) -> contract.Plan:  # noqa: ARG002
         async with self._met(PLAN):
             rules = self._pocket.rules
-            return contract.Plan(price=PRICE, warnings=rules.warnings, refusals=rules.refusals)
+            return contract.Plan(
+                price=rules.price, warnings=rules.warnings, refusals=rules.refusals
+            )
 
     async def create(self, request: contract.Request) -> contract.Created:
         async with self._met(CREATE):
