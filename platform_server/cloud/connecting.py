@@ -9,6 +9,7 @@ account, nothing restarted, and a pause ends with it.
 
 import dataclasses
 import datetime
+import itertools
 import secrets as random_ids
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -316,7 +317,7 @@ async def ensure_local(
         return present[0]
     made = connections.new(
         connection_id=random_ids.token_hex(8),
-        name=LOCAL if infra == "default" else f"{LOCAL}-{infra}",
+        name=await _free_name(tx, LOCAL if infra == "default" else f"{LOCAL}-{infra}"),
         infra=infra,
         provider=provider.name,
         settings={},
@@ -327,6 +328,15 @@ async def ensure_local(
     )
     await connections.put(tx, connection=made, sealed=None, kek_id=None)
     return made
+
+
+async def _free_name(tx: store_contract.Tx, wanted: str) -> str:
+    """The name, or the first one numbered after it that no connection has."""
+    for number in itertools.count(1):
+        name = wanted if number == 1 else f"{wanted}-{number}"
+        if await connections.find(tx, connection_id=name) is None:
+            return name
+    raise AssertionError("There is always another number.")
 
 
 def _is_unproved(former: connections.Connection | None) -> bool:

@@ -282,6 +282,20 @@ async def test_this_host_needs_neither_a_policy_nor_a_saved_connection(
     assert len(rows) == 1
 
 
+async def test_a_connection_named_local_is_in_nobodys_way(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = cloud_desk.place(store, hetzner, address=hetzner.address)
+    for name in ("local", "local-2"):
+        await desk.connecting.save(desk.wish(token=hetzner_bench.TOKEN, name=name))
+    for _ in range(2):
+        made = await store.transact(
+            lambda tx: connecting.ensure_local(tx, actor=cloud_desk.ACTOR, now=desk.clock.now())
+        )
+    assert (made.name, made.provider) == ("local-3", "local-nspawn")
+    assert (await desk.get("local")).provider == "hetzner"
+
+
 async def test_an_edit_of_the_policy_counts_at_once(
     store: contract.Store, hetzner: hetzner_bench.HetznerBench, tmp_path: pathlib.Path
 ) -> None:
