@@ -31,7 +31,6 @@ class Capability(enum.StrEnum):
     NETWORKS = "networks"  # --network and --subnet
     PRICE = "price"  # the provider tells prices
     REBOOT = "reboot"
-    RESIZE = "resize"
     SNAPSHOTS = "snapshots"
     SSH_KEY = "ssh-key"
     ADDRESSES = "addresses"  # stable ones

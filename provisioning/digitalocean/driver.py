@@ -17,7 +17,16 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from provisioning import contract, credentials, naming, outcomes, packed_owner, providers, shaped
+from provisioning import (
+    answers,
+    contract,
+    credentials,
+    naming,
+    outcomes,
+    packed_owner,
+    providers,
+    shaped,
+)
 from provisioning.digitalocean import calls, children, planning, reading
 from provisioning.digitalocean import client as client_kit
 from provisioning.digitalocean import keys as keys_kit
@@ -136,7 +145,7 @@ class Driver:
                 self._client, calls.ACTION, f"/v2/actions/{created.progress}"
             )
         except outcomes.Fault as fault:
-            raise _of_the_poll_itself(fault) from None
+            raise answers.of_asking(fault) from None
         if body is None:
             return await self._poll_droplet(created.ref)
         with shaped.reading(calls.ACTION.name):
@@ -276,7 +285,7 @@ class Driver:
         try:
             body = await children.found(self._client, calls.GET, f"/v2/droplets/{ref}")
         except outcomes.Fault as fault:
-            raise _of_the_poll_itself(fault) from None
+            raise answers.of_asking(fault) from None
         if body is None:
             return contract.Progress.RUNNING  # told of by no action: its 404 alone proves nothing
         with shaped.reading(calls.GET.name):
@@ -287,19 +296,6 @@ class Driver:
 def _instances(rows: list[dict[str, Any]]) -> list[contract.Instance]:
     with shaped.reading(calls.LIST.name):
         return [reading.instance(row) for row in rows]
-
-
-def _of_the_poll_itself(fault: outcomes.Fault) -> outcomes.Fault:
-    """A refused look is no refused order."""
-    if fault.outcome in {outcomes.Outcome.AUTH_LOST, outcomes.Outcome.CLOCK}:
-        return fault
-    return outcomes.Fault(
-        str(fault),
-        outcome=outcomes.Outcome.UNKNOWN,
-        topic=fault.topic,
-        code=fault.code,
-        retry_after=fault.retry_after,
-    )
 
 
 def _require(ref: str) -> None:

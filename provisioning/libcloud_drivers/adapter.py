@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from provisioning import contract, outcomes, shaped
+from provisioning import answers, contract, outcomes, shaped
 from provisioning.libcloud_drivers import errors
 
 MOST_PAGES: Final = 500
@@ -133,7 +133,7 @@ class Driver:
         try:
             instance = await self.describe(created.ref, region="")
         except outcomes.Fault as fault:
-            raise _of_the_poll_itself(fault) from None
+            raise answers.of_asking(fault) from None
         if instance is not None and instance.power is contract.Power.FAILED:
             raise outcomes.Fault(
                 f"The order was accepted and has failed: {instance.failure or 'no reason told'}.",
@@ -268,16 +268,3 @@ def _beyond(request: contract.Request, capabilities: frozenset[contract.Capabili
         for wished, capability, what in wishes
         if wished and capability not in capabilities
     ]
-
-
-def _of_the_poll_itself(fault: outcomes.Fault) -> outcomes.Fault:
-    """A refused look is no refused order."""
-    if fault.outcome in {outcomes.Outcome.AUTH_LOST, outcomes.Outcome.CLOCK}:
-        return fault
-    return outcomes.Fault(
-        str(fault),
-        outcome=outcomes.Outcome.UNKNOWN,
-        topic=fault.topic,
-        code=fault.code,
-        retry_after=fault.retry_after,
-    )

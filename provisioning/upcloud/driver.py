@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from provisioning import contract, naming, outcomes, providers, shaped
+from provisioning import answers, contract, naming, outcomes, providers, shaped
 from provisioning.upcloud import calls, children, ending, ordering, planning, reading
 from provisioning.upcloud import client as client_kit
 from runtime_kit import clock as clock_kit
@@ -109,7 +109,7 @@ class Driver:
         try:
             server = await self._get(created.ref)
         except outcomes.Fault as fault:
-            raise _of_the_poll_itself(fault) from None
+            raise answers.of_asking(fault) from None
         state = None if server is None else server.get("state")
         if state == "error":
             raise outcomes.Fault(
@@ -284,19 +284,6 @@ def _instances(rows: list[dict[str, Any]]) -> list[contract.Instance]:
 def _refused(sentence: str) -> outcomes.Fault:
     return outcomes.Fault(
         sentence, outcome=outcomes.Outcome.NOT_DONE_PERMANENT, topic=outcomes.Topic.INPUT
-    )
-
-
-def _of_the_poll_itself(fault: outcomes.Fault) -> outcomes.Fault:
-    """A refused look is no refused order."""
-    if fault.outcome in {outcomes.Outcome.AUTH_LOST, outcomes.Outcome.CLOCK}:
-        return fault
-    return outcomes.Fault(
-        str(fault),
-        outcome=outcomes.Outcome.UNKNOWN,
-        topic=fault.topic,
-        code=fault.code,
-        retry_after=fault.retry_after,
     )
 
 
