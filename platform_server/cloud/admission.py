@@ -95,13 +95,27 @@ async def judge(
     """
     if not is_ordered(found):
         return None if shown == Shown(None) else _R.TICKET_REFUSED
+    attempt = await _attempt_of(tx, found=found, token=token, shown=shown)
+    if isinstance(attempt, reasons.Reason):
+        return attempt
+    return await _judge_attempt(tx, attempt=attempt, instance=instance, now=now)
+
+
+async def _attempt_of(
+    tx: contract.Tx,
+    *,
+    found: enrollments.Enrollment,
+    token: enrollment_token.EnrollmentToken,
+    shown: Shown,
+) -> attempts.Attempt | reasons.Reason:
+    """The attempt that token and ticket are both of, or why there is none."""
     document = shown.document
     if document is None:
         return _R.TICKET_REFUSED if shown.is_refused else _R.TICKET_MISSING
     attempt = await attempts.find_by_enrollment(tx, enrollment_id=found.enrollment_id)
     if attempt is None or not _is_of(document, attempt=attempt, found=found, token=token):
         return _R.TICKET_REFUSED
-    return await _judge_attempt(tx, attempt=attempt, instance=instance, now=now)
+    return attempt
 
 
 async def _judge_attempt(
@@ -140,7 +154,7 @@ async def enrolled(
 
 
 def agrees(machine: machines.Machine, *, attempt: attempts.Attempt) -> bool:
-    """Whether the provider's own view is of this attempt's machine: id, name and every tag."""
+    """Whether the provider's own view is of this attempt's machine: its id and every tag."""
     owner = attempt.request.owner
     seen = machine.seen
     return (
@@ -155,6 +169,7 @@ async def report(
     tx: contract.Tx,
     *,
     found: enrollments.Enrollment,
+    token: enrollment_token.EnrollmentToken,
     shown: Shown,
     phase: str,
     detail: str,
@@ -162,15 +177,17 @@ async def report(
 ) -> Reported | reasons.Reason | int:
     """Writes a phase down; a reason where it is refused, seconds to wait where it comes too fast.
 
-    The token may be spent, and its enrollment ended, as long as the operation is open.
+    The token may be spent, and its enrollment ended, as long as the operation is open; the ticket
+    must be that of the token's own attempt.
     """
-    attempt = None
-    if is_ordered(found) and not shown.is_refused:
-        attempt = await attempts.find_by_enrollment(tx, enrollment_id=found.enrollment_id)
-    if attempt is None or attempt.state in attempts.SETTLED:
+    if not is_ordered(found):
         return _R.NO_OPERATION
+    attempt = await _attempt_of(tx, found=found, token=token, shown=shown)
+    if isinstance(attempt, reasons.Reason):
+        return attempt
     operation_id = attempt.operation_id
-    if await _state_of(tx, operation_id=operation_id) not in _EXPECTED:
+    is_open = await _state_of(tx, operation_id=operation_id) in _EXPECTED
+    if attempt.state in attempts.SETTLED or not is_open:
         return _R.NO_OPERATION
     await tx.lock(f"boot-phases:{operation_id}")
     last = await tx.fetch_one(

@@ -132,6 +132,7 @@ class Decider:
             reported = await admission.report(
                 tx,
                 found=proved.enrollment,
+                token=knock.token,
                 shown=shown,
                 phase=knock.phase,
                 detail=knock.detail,

@@ -191,6 +191,26 @@ async def test_phases_are_bounded_in_pace_and_number_and_strangers_write_none(
     assert said.status == 403
 
 
+async def test_a_phase_needs_the_ticket_of_its_attempt(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine, guest = await _booted(store, tmp_path)
+    other = await engine.order("web-2")
+    await engine.until(other, "booting")
+    await engine.carry_on(rounds=3)
+    second = machine_orders.Guest(engine)
+    edited = {**guest.ticket, "document": base64.b64encode(b"{}").decode()}
+    for ticket, reason in (
+        (None, "ticket-missing"),
+        (edited, "ticket-refused"),
+        (second.ticket, "ticket-refused"),
+    ):
+        assert await guest.reports("failed", "by a thief of the token", ticket=ticket) == 403
+        assert await _last_reason(engine) == reason
+    assert await engine.platform.count("boot_phases") == 0
+    assert await guest.reports("fetching") == 204
+
+
 async def test_a_first_boot_that_failed_ends_the_attempt_with_its_own_words(
     store: contract.Store, tmp_path: pathlib.Path
 ) -> None:

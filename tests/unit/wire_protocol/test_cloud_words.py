@@ -2,6 +2,7 @@
 
 import typing
 
+import pydantic
 import pytest
 
 from provisioning import credentials, providers
@@ -32,3 +33,15 @@ def test_a_secret_of_any_kind_warns_as_an_argument() -> None:
     fields = {field for kind in credentials.Kind for part in credentials.fields_of(kind)
               for field in part}  # fmt: skip
     assert {field for field in fields if credentials.is_secret(field)} == cloud_words.SECRETS
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["\n", "\r\n", "\nssh-ed25519 AAAAC3NzaC1lZDI1NTE5 thief", "\x85", " a\nb", " \x00"],
+)
+def test_a_public_key_is_one_line(more: str) -> None:
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKHEChAn"
+    for comment in ("", " jo@example", " Jo Doe (büro)"):
+        assert cloud_machines.Ssh(public_key=key + comment).public_key == key + comment
+    with pytest.raises(pydantic.ValidationError):
+        cloud_machines.Ssh(public_key=key + more)
