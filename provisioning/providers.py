@@ -5,6 +5,7 @@ machines on its own host never loads boto3. To add a provider, write its folder 
 """
 
 import dataclasses
+import datetime
 import enum
 import importlib
 import ipaddress
@@ -16,6 +17,9 @@ from provisioning import contract, credentials
 from runtime_kit import clock as clock_kit
 
 _KIND = credentials.Kind
+
+
+_STOOD_STILL_SECONDS: Final = 60.0
 
 
 class Policy(enum.StrEnum):
@@ -44,6 +48,14 @@ class TimeLimits:
     connect: float = 10.0
     read: float = 60.0
     create: float = 120.0  # of every call that changes something
+
+    @property
+    def longest_change(self) -> datetime.timedelta:
+        """For how long after it was begun a call that changes something may still arrive.
+
+        Connecting and waiting, one after the other, and a minute in which the process stood still.
+        """
+        return datetime.timedelta(seconds=self.connect + self.create + _STOOD_STILL_SECONDS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,11 @@ import datetime
 from typing import Final
 
 from platform_server.cloud import attempts
-from provisioning import contract
+from provisioning import contract, providers
 
-CALL: Final = datetime.timedelta(seconds=90)
-"""A create call that was cut off may still be at work at the provider for that long."""
+CALL: Final = providers.TimeLimits().longest_change
+"""A create call that was cut off, or is not sent yet by an engine that stood still, may still be
+at work for that long: it follows the limits that drivers are opened with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

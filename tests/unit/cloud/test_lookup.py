@@ -6,7 +6,7 @@ import datetime
 import pytest
 
 from platform_server.cloud import attempts, lookup
-from provisioning import contract
+from provisioning import contract, providers
 
 NOW = datetime.datetime(2026, 3, 1, 12, 0, tzinfo=datetime.UTC)
 OWNER = contract.Owner(
@@ -100,3 +100,17 @@ def test_of_two_that_carry_the_same_ids_the_first_is_taken_and_the_other_named()
         _instance(OWNER, ref="a"), created_at=NOW + datetime.timedelta(seconds=1)
     )
     assert _judge(second, first) == lookup.Found(first, (second,))
+
+
+def test_no_absence_is_believed_while_a_create_call_may_still_run() -> None:
+    """However the limits are set, what a driver may still send counts as not answered."""
+    for connect in (0.5, 10.0, 60.0):
+        for create in (60.0, 120.0, 600.0):
+            limits = providers.TimeLimits(connect=connect, create=create)
+            assert limits.longest_change.total_seconds() >= connect + create + 60
+    longest = providers.TimeLimits().longest_change.total_seconds()
+    rules = contract.LookupRules(clean_answers=1, settle=datetime.timedelta(seconds=30))
+    early = _judge(attempt=_attempt(clean=9, sent=longest - 1), rules=rules)
+    assert isinstance(early, lookup.Unsettled)
+    late = _judge(attempt=_attempt(clean=9, sent=longest), rules=rules)
+    assert isinstance(late, lookup.Absent)
