@@ -14,6 +14,8 @@ from platform_server.store import contract
 from provisioning import contract as provider
 
 _MOST: Final = 20_000
+_DISKS: Final = frozenset({provider.ChildKind.DISK.value, provider.ChildKind.VOLUME.value})
+"""Two words for one thing: which of them a provider uses may go by a flag of the attachment."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,11 @@ class Known:
     machine_refs: frozenset[str]
     child_keys: frozenset[orphans.Key]
     open_operations: frozenset[str]
+
+    def has_child(self, *, kind: str, ref: str) -> bool:
+        """Whether it is known, whichever word for a disk stands in its row."""
+        words = _DISKS if kind in _DISKS else {kind}
+        return any((one, ref) in self.child_keys for one in words)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +52,10 @@ class Stray:
 
 
 async def read(tx: contract.Tx, *, connection_id: str) -> Known:
-    """What is known of this connection now."""
+    """What is known of this connection now.
+
+    What hung on a machine that a person has forgotten is forgotten with it, so it can be found.
+    """
     machines = await tx.fetch_all(
         "SELECT provider_ref FROM cloud_machines WHERE connection_id = ? "
         "AND provider_ref IS NOT NULL AND gone_at IS NULL AND forgotten_at IS NULL LIMIT ?",
@@ -53,8 +63,11 @@ async def read(tx: contract.Tx, *, connection_id: str) -> Known:
         _MOST,
     )
     children = await tx.fetch_all(
-        "SELECT kind, provider_ref FROM cloud_children WHERE connection_id = ? "
-        "AND provider_ref IS NOT NULL AND gone_at IS NULL LIMIT ?",
+        "SELECT c.kind, c.provider_ref FROM cloud_children c LEFT JOIN cloud_machines m "
+        "ON m.machine_id = c.machine_id WHERE c.connection_id = ? "
+        "AND c.provider_ref IS NOT NULL AND c.gone_at IS NULL "
+        "AND ((c.keep = 0 AND m.forgotten_at IS NULL) "
+        "OR (c.keep = 1 AND c.sent_at IS NOT NULL)) LIMIT ?",  # kept, not ordered: it hangs alone
         connection_id,
         _MOST,
     )
@@ -108,7 +121,7 @@ def list_strays(
     for child in inventory.children:
         owner = _ours(child.owner, known=known, installation=installation)
         is_held = child.attached_to in known.machine_refs or child.attached_to in machines
-        if owner is None or (child.kind.value, child.ref) in known.child_keys:
+        if owner is None or known.has_child(kind=child.kind.value, ref=child.ref):
             continue
         if is_held and not child.keep:
             continue  # it goes with its machine

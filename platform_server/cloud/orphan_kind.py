@@ -159,7 +159,7 @@ class DeleteOrphan:
         is_known = (
             ref in present.machine_refs
             if kind == orphans.MACHINE
-            else ((kind, ref) in present.child_keys)
+            else present.has_child(kind=kind, ref=ref)
         )
         if is_known or owner.operation in present.open_operations:
             raise kinds.Stop("It belongs to something known by now, so it is not deleted.")

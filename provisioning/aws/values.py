@@ -171,12 +171,11 @@ def interface_child(found: Mapping[str, Any], *, region: str) -> contract.Child:
 
 
 def volume_child(found: Mapping[str, Any], *, region: str) -> contract.Child:
-    """A volume; one that goes with its machine is that machine's disk."""
+    """What we made as a volume is one, whatever its attachment's flags say; else a disk."""
     attached: Mapping[str, Any] = next(iter(found.get("Attachments") or []), {})
-    goes = bool(attached.get("DeleteOnTermination"))
     tags = tags_of(found)
     return contract.Child(
-        kind=_KIND.DISK if goes or tags.get(MARK) != "volume" else _KIND.VOLUME,
+        kind=_KIND.VOLUME if tags.get(MARK) == "volume" else _KIND.DISK,
         ref=str(found["VolumeId"]),
         name=tags.get("Name", ""),
         region=region,

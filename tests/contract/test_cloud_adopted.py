@@ -1,13 +1,14 @@
-"""An orphan that a person has adopted, on either store: deleted until its provider confirms it."""
+"""What belongs to nothing known, on either store: found, adopted, deleted until confirmed."""
 
 import pathlib
 
 import pytest
 
-from platform_server.cloud import adopting, machines, requests, sweeper
+from platform_server.cloud import adopting, known, machines, orphans, requests, sweeper
 from platform_server.operations import records
 from platform_server.store import contract
 from provisioning import contract as provider
+from provisioning.aws import values
 from tests.support import machine_orders
 from tests.support.clouds import pocket
 from wire_protocol import ids
@@ -111,3 +112,54 @@ async def test_the_order_that_made_an_adopted_machine_still_names_its_own(
         (await engine.machine(ordered)).provider_ref
     ]
     assert not (await engine.machine(adopted)).counts
+
+
+async def test_what_hung_on_a_forgotten_machine_is_listed_as_an_orphan(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(
+        store, folder=tmp_path, rules=pocket.Rules(children_stay=True)
+    )
+    made = await engine.order()
+    guest = await engine.to_active(made)
+    engine.cloud.is_away = True
+    await engine.delete()
+    await engine.carry_on()
+    await store.transact(
+        lambda tx: requests.forget(tx, machine_id="web-1", reason="Lost.", asked=engine.asked())
+    )
+    engine.cloud.is_away = False
+    engine.cloud.lose(guest.ref)
+    await _sweep(engine)
+    listed = await store.read(lambda tx: orphans.list_page(tx, limit=10))
+    assert sorted(one.kind for one in listed) == ["address", "disk"]
+
+
+async def test_a_kept_volume_is_no_orphan_whatever_flags_its_attachment_has(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(store, folder=tmp_path)
+    connection, owner = await engine.connection(), _owner(engine, "op-volume")
+    await store.transact(
+        lambda tx: tx.execute(
+            "INSERT INTO cloud_children(child_id, connection_id, kind, provider_ref, name, "
+            "operation_id, keep, written_at, sent_at) "
+            "VALUES ('v', ?, 'volume', 'vol-1', 'data', 'op-volume', 1, 0, 0)",
+            connection.connection_id,
+        )
+    )
+    present = await store.read(lambda tx: known.read(tx, connection_id=connection.connection_id))
+    for kind in (provider.ChildKind.DISK, provider.ChildKind.VOLUME):
+        child = provider.Child(kind=kind, ref="vol-1", owner=owner)
+        seen = provider.Inventory(machines=(), children=(child,))
+        found = known.list_strays(seen, known=present, installation=owner.installation)
+        assert not found
+    told = values.volume_child(
+        {
+            "VolumeId": "vol-1",
+            "Attachments": [{"InstanceId": "i-1", "DeleteOnTermination": True}],
+            "Tags": [{"Key": values.MARK, "Value": "volume"}],
+        },
+        region="here",
+    )
+    assert (told.kind, told.keep) == (provider.ChildKind.VOLUME, True)

@@ -456,7 +456,13 @@ class Driver:
                     for one in self._pocket.instances()
                     if one.owner is not None and one.owner.installation == installation
                 ),
-                children=(),
+                children=tuple(
+                    child
+                    for one in self._pocket.hanging()
+                    if (child := self._pocket.find_child(one["ref"])) is not None
+                    and child.owner is not None
+                    and child.owner.installation == installation
+                ),
             )
 
     async def describe_child(self, child: contract.Child) -> contract.Child | None:
