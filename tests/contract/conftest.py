@@ -9,7 +9,15 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from provisioning import contract
+from tests.support import standard_asserts
 from tests.support.clouds import bench as bench_kit
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """What the product logs is kept for the standard asserts."""
+    with standard_asserts.listening():
+        yield
 
 
 @pytest.fixture(params=sorted(bench_kit.BENCHES))

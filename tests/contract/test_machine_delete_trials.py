@@ -80,6 +80,7 @@ async def test_b66_a_provider_that_is_away_is_said_since_when_and_a_person_may_f
     assert "alice says that it is gone: It burnt." in said.operation.reason
     assert said.machine.forgotten_by == "alice"
     assert not said.machine.counts
+    assert len(engine.cloud.standing()) == 1  # nothing burnt: the word of a person is believed
 
 
 async def test_deleting_asks_until_every_child_is_confirmed_gone(
@@ -99,7 +100,7 @@ async def test_deleting_asks_until_every_child_is_confirmed_gone(
     assert engine.cloud.hanging()
     assert await engine.until(gone, "deleted") == "deleted"
     assert not engine.cloud.hanging()
-    await machine_orders.require_standard(engine)
+    await machine_orders.require_standard(engine, mutating=7)  # two children, one refused thrice
 
 
 async def test_the_node_is_removed_before_the_provider_is_asked(
@@ -174,6 +175,7 @@ async def test_what_does_not_carry_our_tags_is_never_deleted(
     assert await engine.state(gone) == "deleting"
     assert "does not carry this order's tags" in ((await engine.stands(gone)).waiting or "")
     assert not engine.cloud.calls(pocket.DELETE)
+    await machine_orders.require_standard(engine, mutating=1)
 
 
 async def test_a_machine_reboots_once_and_is_seen_to_run(
@@ -186,6 +188,7 @@ async def test_a_machine_reboots_once_and_is_seen_to_run(
     )
     assert await engine.until(asked, "done") == "done"
     assert engine.cloud.calls(pocket.REBOOT) == [pocket.REBOOT]
+    await machine_orders.require_standard(engine, mutating=2)
 
 
 async def test_nothing_is_deleted_twice_and_nothing_that_is_not_there(

@@ -1,4 +1,4 @@
-"""The engine at every provider: one machine's whole life, and what is left of it.
+"""The engine at every provider: one machine from its order to its end, and what is left of it.
 
 What the engine does in general is shown with a provider of a test's own (test_machine_orders.py and
 its trials); here it meets each real driver, over its fake.
@@ -9,12 +9,18 @@ import pathlib
 import pytest
 
 from platform_server.store import contract
-from tests.support import machine_lives
+from tests.support import machine_lives, machine_orders
 from tests.support.clouds.bench import Bench, Step
 from tests.support.clouds.script import Armed, Verb
 
 MOST_CALLS = 60
 """For one machine from order to confirmed end, the polls of a boot of a minute included."""
+
+
+MOST_CHANGES = 14
+"""Azure makes and deletes a machine in seven parts; nobody needs more."""
+UNSEEN = 300.0
+"""Seconds between a fake's end of a machine and the look that confirms it; it settles by minutes."""
 
 
 @pytest.fixture
@@ -37,6 +43,7 @@ async def test_a_machine_is_ordered_enrolls_and_is_deleted_and_leaves_nothing(
     assert bench.ledger.living_things() == []
     assert bench.ledger.count(bench.steps[Step.CREATE]) == 1
     assert len(bench.ledger.seen) <= MOST_CALLS, bench.ledger.names()
+    await machine_orders.require_standard(life, mutating=MOST_CHANGES, unseen_seconds=UNSEEN)
 
 
 async def test_an_answer_that_was_lost_is_adopted_and_never_asked_for_again(
@@ -50,6 +57,9 @@ async def test_an_answer_that_was_lost_is_adopted_and_never_asked_for_again(
     await life.until(made, "booting", "bootstrapping")
     living = bench.ledger.living()
     assert [one.ref for one in living] == [(await life.machine(made)).provider_ref]
+    await life.carry_on(rounds=4)  # what hangs on it is told by the next look
+    await machine_orders.require_standard(life, mutating=MOST_CHANGES, unseen_seconds=UNSEEN)
     await life.end(made)
     assert bench.ledger.living() == []
     assert bench.ledger.living_things() == []
+    await machine_orders.require_standard(life, mutating=MOST_CHANGES, unseen_seconds=UNSEEN)

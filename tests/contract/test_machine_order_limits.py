@@ -73,7 +73,7 @@ async def test_b52_what_hung_on_an_attempt_is_confirmed_gone_before_the_next(
         await engine.carry_on(rounds=1)
     assert left == [0, 0]
     assert await engine.state(made) == "booting"
-    await machine_orders.require_standard(engine)
+    await machine_orders.require_standard(engine, mutating=5)  # two bought, one deleted with two
 
 
 async def test_b22_eleven_orders_at_once_against_a_cap_of_two_make_two(
@@ -89,6 +89,7 @@ async def test_b22_eleven_orders_at_once_against_a_cap_of_two_make_two(
     assert len(refused) == 9
     await engine.carry_on(rounds=3)
     assert len(engine.cloud.ever()) == 2
+    await machine_orders.require_standard(engine, mutating=2)
 
 
 async def test_b22_money_is_capped_with_everything_that_is_not_confirmed_gone(
@@ -118,6 +119,7 @@ async def test_b22_money_is_capped_with_everything_that_is_not_confirmed_gone(
     engine.cloud.is_away = False
     await engine.until(first, "cancelled", rounds=80)
     await engine.order("web-3", caps=cap)
+    await machine_orders.require_standard(engine, mutating=14)  # a delete is asked for until heard
 
 
 async def test_a_plan_dearer_than_the_order_is_not_bought_over_the_cap(
@@ -203,7 +205,7 @@ async def test_b28_a_sold_out_size_is_asked_for_once_a_minute_at_most(
     assert await engine.until(made, "failed", rounds=120) == "failed"
     assert len(engine.cloud.calls(pocket.CREATE)) <= 8
     assert not (await engine.machine(made)).counts
-    await machine_orders.require_standard(engine)
+    await machine_orders.require_standard(engine, mutating=8)
 
 
 async def test_b76_a_revoked_credential_pauses_everything_and_fails_nothing(
@@ -235,6 +237,7 @@ async def test_b76_a_revoked_credential_pauses_everything_and_fails_nothing(
     assert await engine.until(gone, "deleted") == "deleted"
     assert await engine.state(creating) in ("booting", "active")
     assert len(engine.cloud.ever()) == 3
+    await machine_orders.require_standard(engine, mutating=14)
 
 
 async def test_b78_a_quota_is_a_persons_matter_and_not_retried(
@@ -248,6 +251,7 @@ async def test_b78_a_quota_is_a_persons_matter_and_not_retried(
     assert found.error_class.value == "needs-operator"
     assert "quota" in (found.reason or "")
     assert engine.cloud.calls(pocket.CREATE) == [pocket.CREATE]
+    await machine_orders.require_standard(engine, mutating=1)
 
 
 async def test_b96_five_refused_orders_free_the_cap_at_once(
@@ -313,6 +317,7 @@ async def test_b94_twenty_slow_machines_cost_at_most_four_hundred_calls(
     await engine.carry_on(rounds=120, seconds=5.0)
     assert len(engine.cloud.ever()) == 20
     assert len(engine.cloud.calls()) <= 400
+    await machine_orders.require_standard(engine, mutating=20)
 
 
 async def _as_active(tx: contract.Tx, *, made: requests.Made, ref: str) -> None:

@@ -116,6 +116,7 @@ async def test_b08_a_matching_name_alone_is_never_adopted(
     assert (await engine.machine(made)).provider_ref is None
     assert len(engine.cloud.standing()) == 1  # the other's, untouched
     assert not engine.cloud.calls(pocket.DELETE)
+    await machine_orders.require_standard(engine, mutating=1)
 
 
 async def test_b12_polls_that_fail_end_no_order(
@@ -171,6 +172,7 @@ async def test_b14_a_person_may_adopt_or_give_up(
         assert await engine.state(made) == "failed"
         machine = await engine.machine(made)
         assert machine.forgotten_by == "local:0"
+        await machine_orders.require_standard(engine, mutating=1, unseen_seconds=1800.0)
         return
     with pytest.raises(requests.WrongState):
         await _resolve(engine, made, choice)
@@ -178,6 +180,8 @@ async def test_b14_a_person_may_adopt_or_give_up(
     await _resolve(engine, made, choice, ref=there["ref"])
     assert await engine.state(made) == "booting"
     assert (await engine.machine(made)).provider_ref == there["ref"]
+    await engine.carry_on(rounds=2)  # what hangs on it is told by the next look
+    await machine_orders.require_standard(engine, mutating=1)
 
 
 async def test_b16_an_order_that_failed_after_it_was_accepted_is_no_orphan(

@@ -139,6 +139,8 @@ async def _require(
         assert tried is not None
         assert len(engine.cloud.ever()) <= int(tried["n"])
         assert len(engine.cloud.calls(pocket.CREATE)) <= int(tried["n"])
-        await machine_orders.require_standard(engine, unseen_seconds=unseen_seconds)
+        await machine_orders.require_standard(
+            engine, mutating=4 * RESTARTS, unseen_seconds=unseen_seconds
+        )
     finally:
         await engine.store.close()

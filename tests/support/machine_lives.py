@@ -22,7 +22,8 @@ from platform_server.cloud import (
 from platform_server.operations import reconciler
 from platform_server.store import contract
 from provisioning import contract as provider
-from tests.support import domain, machine_orders
+from provisioning import naming
+from tests.support import domain, machine_orders, standard_asserts
 from tests.support.clouds import bench as bench_kit
 from tests.support.clouds import pocket
 from wire_protocol import ids
@@ -63,6 +64,7 @@ class Life(machine_orders.Engine):
     def __init__(self, platform: domain.Domain, *, bench: bench_kit.Bench) -> None:
         super().__init__(platform, cloud=cast("pocket.Pocket", _Seen(bench)))
         self.bench = bench
+        self.changing: set[str] = set()
         self.is_settling = False  # whether each round lets the fake come to its end
         self.clouds._opener = self._open
         render = self.means.minting.render
@@ -84,7 +86,9 @@ class Life(machine_orders.Engine):
 
     async def _open(self, opening: using.Opening) -> provider.Driver:
         self.bench.told = _Recording(opening.observer)
-        return self.bench.driver()
+        driver = self.bench.driver()
+        self.changing = {one.name for one in driver.calls if one.changes}
+        return driver
 
     async def carry_on(self, *, rounds: int = 4, seconds: float = 11.0) -> None:
         """So many rounds, so far apart, with a look at what the provider holds where it is due."""
@@ -131,10 +135,23 @@ class Life(machine_orders.Engine):
             caps=(),
             price=pocket.PRICE,
         )
-        return await self.store.transact(
-            lambda tx: requests.create_machine(
-                tx, order=order, operators=self.platform.operators, asked=self.asked()
-            )
+        return await self.send(order)
+
+    async def witness(self) -> standard_asserts.Witness:
+        """What the fake knows."""
+        ours, now = self.means.installation, self.platform.clock.now()
+        born = [
+            one
+            for one in self.bench.ledger.machines.values()
+            if one.tags.get(naming.INSTALLATION) == ours
+        ]
+        return standard_asserts.Witness(
+            machines=frozenset(one.ref for one in self.bench.ledger.living(ours)),
+            children=frozenset(one.ref for one in self.bench.ledger.living_things(ours)),
+            lives={one.ref: ((one.died or now) - one.born).total_seconds() for one in born},
+            tickets=[one.user_data.decode().removeprefix(HEADER) for one in born if one.user_data],
+            changing=[one for one in self.bench.ledger.names() if one in self.changing],
+            secrets=tuple(self.bench.secrets),
         )
 
     async def _connection(self, tx: contract.Tx) -> connections.Connection:

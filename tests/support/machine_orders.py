@@ -10,7 +10,7 @@ import functools
 import json
 import pathlib
 import random
-from typing import Any
+from typing import Any, Final
 
 from platform_server.cloud import (
     attempts,
@@ -27,14 +27,14 @@ from platform_server.cloud import (
     using,
     view,
 )
+from platform_server.endpoints import calls, cloud_shown, mutations, operations, routes
 from platform_server.operations import reconciler, records
 from platform_server.store import contract
 from provisioning import contract as provider
-from runtime_kit import clock as clock_kit
 from runtime_kit import retry
-from tests.support import domain
+from tests.support import domain, standard_asserts
 from tests.support.clouds import pocket
-from wire_protocol import enrollment_token, ids, pins
+from wire_protocol import cloud_machines, enrollment_token, ids, pins
 from wire_protocol import tickets as wire_tickets
 
 TRIES = retry.Schedule(first_seconds=0.0, cap_seconds=0.0, tries=6)
@@ -61,6 +61,8 @@ class Engine:
         self.store = store or platform.store
         self.removed: list[str] = []
         self.caps: tuple[consent.Caps, ...] = NO_CAPS  # what a dearer plan is judged by
+        self.keys = 0
+        self.sent: dict[str, tuple[requests.Order, str]] = {}  # orders by key, and their operations
         installation = platform.trust.published.statement.platform_id
 
         async def opener(opening: using.Opening) -> provider.Driver:
@@ -174,10 +176,73 @@ class Engine:
             price=price,
             **more,
         )
-        return await self.store.transact(
-            lambda tx: requests.create_machine(
+        return await self.send(order)
+
+    async def send(self, order: requests.Order, *, key: str | None = None) -> requests.Made:
+        """Sends an order with an Idempotency-Key, a new one where none is given."""
+        if key is None:
+            self.keys += 1
+            key = f"key-{self.keys}"
+        now = self.asked().now
+
+        async def work(tx: contract.Tx) -> calls.Changed:
+            made = await requests.create_machine(
                 tx, order=order, operators=self.platform.operators, asked=self.asked()
             )
+            (shown,) = await cloud_shown.machine_page(tx, [made.machine], now=now)
+            return calls.Changed(
+                changes=(),
+                answer=cloud_machines.Ordered(
+                    machine=shown,
+                    operation=operations.shown(made.operation),
+                    price=cloud_shown.price(order.price),
+                    warnings=[],
+                ),
+            )
+
+        once = mutations.Mutation(
+            self.store,
+            clock=self.platform.clock,
+            route=_ORDERING,
+            target=_ORDERING.path,
+            principal="local:0",
+            body=None,
+            check=False,
+            key=key,
+        )
+        reply = await once(work)
+        assert reply.status == _ORDERING.status
+        answer = (
+            cloud_machines.Ordered.model_validate_json(reply.body)
+            if isinstance(reply.body, bytes)
+            else reply.body
+        )
+        assert isinstance(answer, cloud_machines.Ordered)
+        self.sent[key] = (order, answer.operation.operation_id)
+        return await self.store.read(
+            lambda tx: _made_of(tx, operation_id=answer.operation.operation_id)
+        )
+
+    async def send_again(self) -> None:
+        """Every order whose key is kept yet, once more: the same operation, and no other one."""
+        before = await self.platform.count("operations")
+        for key, (order, operation_id) in list(self.sent.items()):
+            kept = await self.platform.count("idempotency", f"key = '{key}'")
+            if kept:
+                again = await self.send(order, key=key)
+                assert again.operation.operation_id == operation_id
+        assert await self.platform.count("operations") == before
+
+    async def witness(self) -> standard_asserts.Witness:
+        """What the provider knows."""
+        ever = [one for one in self.cloud.ever() if _is_ours(self, one)]
+        now = self.platform.clock.now().timestamp()
+        return standard_asserts.Witness(
+            machines=frozenset(one["ref"] for one in ever if one["died"] is None),
+            children=frozenset(one["ref"] for one in self.cloud.hanging()),
+            lives={one["ref"]: (one["died"] or now) - one["born"] for one in ever},
+            tickets=[one["user_data"] for one in ever if one["user_data"]],
+            changing=[one for one in self.cloud.calls() if one in pocket.CHANGING],
         )
 
     async def delete(self, machine_id: str = "web-1", **more: Any) -> requests.Made:
@@ -335,37 +400,19 @@ async def build(
 async def require_standard(
     engine: Engine,
     *,
-    mutating: int | None = None,
+    mutating: int,
     secrets: tuple[str, ...] = (),
     unseen_seconds: float = 60.0,
+    vanished: frozenset[str] = frozenset(),
 ) -> None:
-    """The asserts (a) to (f) that hold after every trial.
-
-    `unseen_seconds`: for how long at most a machine's end may have gone unnoticed (an engine that
-    was down); until it is confirmed it costs.
-    """
-    cloud, store = engine.cloud, engine.store
-    rows = await store.read(
-        lambda tx: tx.fetch_all(
-            "SELECT machine_id, provider_ref FROM cloud_machines WHERE gone_at IS NULL "
-            "AND forgotten_at IS NULL AND provider_ref IS NOT NULL LIMIT 1000"
-        )
+    """The asserts (a) to (f), and each order's key sent once more: see `standard_asserts`."""
+    await standard_asserts.require(
+        engine,
+        mutating=mutating,
+        secrets=secrets,
+        unseen_seconds=unseen_seconds,
+        vanished=vanished,
     )
-    ours = {one["ref"] for one in cloud.standing() if _is_ours(engine, one)}
-    assert {row["provider_ref"] for row in rows} >= ours  # (a)
-    children = await store.read(
-        lambda tx: tx.fetch_all(
-            "SELECT provider_ref FROM cloud_children WHERE gone_at IS NULL LIMIT 1000"
-        )
-    )
-    known = {row["provider_ref"] for row in children}
-    assert {one["ref"] for one in cloud.hanging()} <= known  # (b)
-    await _require_tokens(engine)  # (c)
-    await _require_spend(engine, unseen_seconds=unseen_seconds)  # (d)
-    await _require_no_secret(engine, secrets=secrets)  # (e)
-    if mutating is not None:
-        made = [one for one in cloud.calls() if one in pocket.CHANGING]
-        assert len(made) <= mutating, made  # (f)
 
 
 def _is_ours(engine: Engine, one: dict[str, Any]) -> bool:
@@ -373,57 +420,24 @@ def _is_ours(engine: Engine, one: dict[str, Any]) -> bool:
     return owner is not None and owner["installation"] == engine.means.installation
 
 
-async def _require_tokens(engine: Engine) -> None:
-    """Each that was minted is spent, ended, or bound to an attempt that is open and not too old."""
-    now = clock_kit.to_micros(engine.platform.clock.now())
-    loose = await engine.store.read(
-        lambda tx: tx.fetch_all(
-            "SELECT e.enrollment_id FROM enrollments e WHERE e.state = 'pending' "
-            "AND e.expires_at > ? AND e.created_by LIKE 'operation:%' AND NOT EXISTS ("
-            "SELECT 1 FROM cloud_attempts a JOIN operations o ON o.operation_id = a.operation_id "
-            "WHERE a.enrollment_id = e.enrollment_id AND a.state IN ('written', 'sent', 'present') "
-            "AND o.ended_at IS NULL) LIMIT 100",
-            now,
-        )
-    )
-    assert not [row["enrollment_id"] for row in loose]
+async def _made_of(tx: contract.Tx, *, operation_id: str) -> requests.Made:
+    operation = await records.find(tx, operation_id=operation_id)
+    assert operation is not None
+    machine = await machines.find(tx, machine_id=str(operation.request["machine_id"]))
+    assert machine is not None
+    return requests.Made(operation=operation, machine=machine)
 
 
-async def _require_spend(engine: Engine, *, unseen_seconds: float) -> None:
-    """What is shown is what the ledger's lives cost, never less, more by what went unnoticed."""
-    now = engine.platform.clock.now()
-    totals = await engine.store.read(lambda tx: costs.total_by_connection(tx, now=now))
-    shown = sum(one.spent_micros for own in totals.values() for one in own)
-    lives = engine.cloud.hourly_seconds() * pocket.PRICE.hourly_micros / 3600
-    unseen = unseen_seconds * pocket.PRICE.hourly_micros / 3600 * max(1, len(engine.cloud.ever()))
-    assert lives - 2 * (1 + len(engine.cloud.ever())) <= shown <= lives + unseen, (shown, lives)
+async def _unused(call: calls.Call[Any, Any]) -> calls.Answer:
+    raise NotImplementedError(call)
 
 
-async def _require_no_secret(engine: Engine, *, secrets: tuple[str, ...]) -> None:
-    """No token in any text of the store."""
-    tokens = [
-        wire_tickets.read_document(
-            wire_tickets.of_wire(**json.loads(one["user_data"])).content
-        ).token.text()
-        for one in engine.cloud.ever()
-        if one["user_data"]
-    ]
-    for table, column in (
-        ("events", "data"),
-        ("action_log", "details"),
-        ("operation_steps", "detail"),
-        ("operation_steps", "output"),
-        ("operations", "request"),
-        ("cloud_machines", "wish"),
-        ("cloud_machines", "seen"),
-        ("cloud_attempts", "request"),
-        ("boot_phases", "detail"),
-    ):
-        rows = await engine.store.read(functools.partial(_texts_of, table=table, column=column))
-        for text in rows:
-            assert not [one for one in (*tokens, *secrets) if one in text]
-
-
-async def _texts_of(tx: contract.Tx, *, table: str, column: str) -> list[str]:
-    rows = await tx.fetch_all(f"SELECT {column} AS text FROM {table} LIMIT 5000")  # noqa: S608 - constants
-    return [str(row["text"]) for row in rows]
+_ORDERING: Final = routes.Route(
+    method="POST",
+    path="/api/v1/cloud/machines",
+    summary="As the route of the product is.",
+    handler=_unused,
+    answer=cloud_machines.Ordered,
+    status=201,
+    changes=True,
+)
