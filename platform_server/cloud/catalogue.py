@@ -241,7 +241,7 @@ class Catalogue:
         ours = await self._store.read(
             lambda tx: tx.fetch_one(
                 "SELECT provider_ref FROM cloud_children WHERE connection_id = ? AND kind = ? "
-                "AND gone_at IS NULL AND provider_ref IS NOT NULL "
+                "AND gone_at IS NULL AND provider_ref IS NOT NULL AND sent_at IS NOT NULL "
                 "AND (child_id = ? OR name = ? OR provider_ref = ?) LIMIT 1",
                 connection.connection_id,
                 _SNAPSHOT,

@@ -79,7 +79,8 @@ async def list_left(tx: contract.Tx, *, connection_id: str) -> list[str]:
     beside = await tx.fetch_all(
         "SELECT c.kind, c.name FROM cloud_children c LEFT JOIN cloud_machines m "
         "ON m.machine_id = c.machine_id WHERE c.connection_id = ? AND c.gone_at IS NULL "
-        "AND (c.keep = 1 OR m.forgotten_at IS NULL) ORDER BY c.written_at LIMIT ?",
+        "AND CASE WHEN c.keep = 1 THEN c.provider_ref IS NULL OR c.sent_at IS NOT NULL "
+        "ELSE m.forgotten_at IS NULL END ORDER BY c.written_at LIMIT ?",
         connection_id,
         _OPEN,
     )

@@ -13,7 +13,6 @@ from platform_server.store import contract as store_contract
 from provisioning import contract
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
-from wire_protocol import problems
 
 Means = resource_steps.Means
 CHANGED = crash_points.declare(
@@ -21,7 +20,23 @@ CHANGED = crash_points.declare(
 )
 
 
-class Attach(resource_steps.Kind):
+class _Hanging(resource_steps.Kind):
+    """What gives and takes has in common: it is there, and ours."""
+
+    async def _described(
+        self, driver: contract.Driver, resource: beside.Resource
+    ) -> contract.Child:
+        installation = self.means.installation
+        found = await driver.describe_child(resource.to_child(installation=installation))
+        if found is None:
+            raise kinds.Stop(f"The provider says that the {resource.kind} {resource.name} is gone.")
+        resource_steps.require_ours(
+            found, resource=resource, driver=driver, installation=installation
+        )
+        return found
+
+
+class Attach(_Hanging):
     """Gives a volume or address to a machine."""
 
     name = resources.ATTACH
@@ -34,7 +49,7 @@ class Attach(resource_steps.Kind):
         machine = await self.means.store.read(lambda tx: machines.get(tx, machine_id=machine_id))
         if machine.provider_ref is None or not machine.counts:
             raise kinds.Stop(f"The machine of {machine.node_id} is gone.")
-        found = await _described(driver, resource)
+        found = await self._described(driver, resource)
         if found.attached_to == machine.provider_ref:
             await self.move(held, event=states.Event.SUCCEED)
         elif found.attached_to is not None:
@@ -58,7 +73,7 @@ class Attach(resource_steps.Kind):
             )
 
 
-class Detach(resource_steps.Kind):
+class Detach(_Hanging):
     """Takes a volume or address away from whatever has it."""
 
     name = resources.DETACH
@@ -67,7 +82,7 @@ class Detach(resource_steps.Kind):
         self, held: holding.Held, *, resource: beside.Resource, driver: contract.Driver
     ) -> None:
         """Asks who has it, then has it taken away, then asks again."""
-        found = await _described(driver, resource)
+        found = await self._described(driver, resource)
         if found.attached_to is None:
             await self.move(held, event=states.Event.SUCCEED)
         else:
@@ -94,17 +109,15 @@ class Delete(resource_steps.Kind):
         self, held: holding.Held, *, resource: beside.Resource, driver: contract.Driver
     ) -> None:
         """Asks whether it is there and ours, then has it deleted, then asks again."""
-        found = await driver.describe_child(resource.to_child())
+        found = await driver.describe_child(resource.to_child(installation=self.means.installation))
         if found is None:
             await self.move(held, event=states.Event.SUCCEED)
             return
-        owner = found.owner  # some providers let addresses carry no tag: those go by their id
-        if owner is not None and owner.installation != self.means.installation:
-            raise kinds.Stop(
-                f"At the provider the {resource.kind} carries another installation's id, so it is "
-                "not deleted from here.",
-                kind=problems.Kind.NEEDS_OPERATOR,
-            )
+        resource_steps.require_ours(
+            found, resource=resource, driver=driver, installation=self.means.installation
+        )
+        if found.ref != resource.provider_ref:  # it was still being made when we last looked
+            await self._note(held, resource=resource, found=found)
         if found.attached_to is not None:
             raise kinds.TryLater(
                 f"At the provider the {resource.kind} hangs on {found.attached_to}."
@@ -112,6 +125,19 @@ class Delete(resource_steps.Kind):
         await driver.delete_child(found)
         crash_points.reach(CHANGED)
         raise resource_steps.under_way("deleted")
+
+    async def _note(
+        self, held: holding.Held, *, resource: beside.Resource, found: contract.Child
+    ) -> None:
+        """Its id, before anything is done to it: by that alone it can be confirmed gone."""
+
+        async def work(tx: store_contract.Tx) -> None:
+            await holding.require(tx, held=held)
+            await beside.set_present(
+                tx, child_id=resource.child_id, found=found, now=self.means.clock.now()
+            )
+
+        await self.means.store.transact(work)
 
     async def on_move(
         self, tx: store_contract.Tx, *, held: holding.Held, event: states.Event
@@ -132,10 +158,3 @@ class Delete(resource_steps.Kind):
 def all_of(means: Means) -> tuple[kinds.Kind, ...]:
     """For the reconciler."""
     return (resource_create.Create(means), Attach(means), Detach(means), Delete(means))
-
-
-async def _described(driver: contract.Driver, resource: beside.Resource) -> contract.Child:
-    found = await driver.describe_child(resource.to_child())
-    if found is None:
-        raise kinds.Stop(f"The provider says that the {resource.kind} {resource.name} is gone.")
-    return found

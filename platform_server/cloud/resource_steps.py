@@ -13,6 +13,7 @@ from platform_server.operations import holding, kinds, records, states
 from platform_server.store import contract as store_contract
 from provisioning import contract, outcomes
 from runtime_kit import clock as clock_kit
+from wire_protocol import problems
 
 POLL_SECONDS: Final = 5.0
 _TRANSIENT: Final = (
@@ -21,6 +22,15 @@ _TRANSIENT: Final = (
     outcomes.Outcome.AUTH_LOST,
     outcomes.Outcome.CLOCK,
 )
+
+
+WITHOUT_TAGS: Final = frozenset(
+    {
+        ("digitalocean", contract.ChildKind.ADDRESS),
+        ("upcloud", contract.ChildKind.ADDRESS),
+    }
+)
+"""What can carry neither our tags nor a name, so that no look-up ever proves it absent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +141,44 @@ async def charge(
             price=price,
         ),
         since=now if totals else begun,
+    )
+
+
+def carries_our_mark(
+    found: contract.Child, *, resource: beside.Resource, installation: str
+) -> bool:
+    """Whether what a provider shows carries this installation's and this order's id."""
+    owner = found.owner
+    return owner is not None and (
+        (owner.installation, owner.operation) == (installation, resource.operation_id)
+    )
+
+
+def require_ours(
+    found: contract.Child, *, resource: beside.Resource, driver: contract.Driver, installation: str
+) -> None:
+    """Raises `kinds.Stop` for what another made: it is neither given, taken nor deleted.
+
+    What can carry no mark is ours by the id that its provider answered our own order with.
+    """
+    if (driver.provider, found.kind) in WITHOUT_TAGS and found.owner is None:
+        is_ours = resource.sent_at is not None
+    else:
+        is_ours = carries_our_mark(found, resource=resource, installation=installation)
+    if not is_ours:
+        raise kinds.Stop(
+            f"At the provider the {resource.kind} {found.ref} does not carry the mark of our "
+            f"order {resource.operation_id}, so it is not touched from here. Look at it in the "
+            "provider's console.",
+            kind=problems.Kind.NEEDS_OPERATOR,
+        )
+
+
+def is_under_way(fault: outcomes.Fault) -> bool:
+    """Whether a provider says that it is busy with it and will have ended by and by."""
+    return (fault.outcome, fault.topic) == (
+        outcomes.Outcome.NOT_DONE_RETRYABLE,
+        outcomes.Topic.STATE,
     )
 
 

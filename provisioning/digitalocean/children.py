@@ -47,12 +47,13 @@ async def companions(client: client_kit.Client, ref: str) -> tuple[contract.Chil
 
 
 async def describe(client: client_kit.Client, child: contract.Child) -> contract.Child | None:
-    """The child as it is now; None where it is gone, or not there yet.
+    """The child as it is now; None where it is gone.
 
-    A snapshot of a machine has no id until it is finished: until then its ref is its action's.
+    A snapshot of a machine has no id until it is finished: until then its ref is its action's, and
+    it is a fault with topic `STATE`. Only an action that has failed has made none.
     """
     if child.kind is _KIND.SNAPSHOT and child.ref.startswith(f"{_PENDING}:"):
-        return await _finished(client, child)
+        return await _taken(client, child)
     call, path, key, read = {
         _KIND.VOLUME: (calls.VOLUME, f"/v2/volumes/{child.ref}", "volume", reading.volume),
         _KIND.SNAPSHOT: (
@@ -80,9 +81,8 @@ async def delete(client: client_kit.Client, child: contract.Child) -> None:
     """Has it deleted; gone already is done. Attached yet: a fault with topic `STATE`."""
     ref = child.ref
     if child.kind is _KIND.SNAPSHOT and ref.startswith(f"{_PENDING}:"):
-        now = await _finished(client, child)
+        now = await _taken(client, child)
         if now is None:
-            await _refuse_while_pending(client, child)
             return
         ref = now.ref
     call, path = {
@@ -216,25 +216,25 @@ async def _create_snapshot(
     )
 
 
-async def _finished(client: client_kit.Client, child: contract.Child) -> contract.Child | None:
+async def _taken(client: client_kit.Client, child: contract.Child) -> contract.Child | None:
+    """The snapshot that this action takes, by owner and name; None: the action has failed."""
+    ref = child.ref.removeprefix(f"{_PENDING}:")
+    told = await found(client, calls.ACTION, f"/v2/actions/{ref}")
     for row in await client.every(
         calls.SNAPSHOTS, "/v2/snapshots", "snapshots", resource_type="droplet"
     ):
         there = reading.snapshot(row)
         if there.owner is not None and there.owner == child.owner and there.name == child.name:
             return there
-    return None
-
-
-async def _refuse_while_pending(client: client_kit.Client, child: contract.Child) -> None:
-    ref = child.ref.removeprefix(f"{_PENDING}:")
-    action = await found(client, calls.ACTION, f"/v2/actions/{ref}")
-    if action is not None and action["action"]["status"] == "in-progress":
-        raise outcomes.Fault(
-            "The snapshot is still being taken; it can be deleted once that is over.",
-            outcome=outcomes.Outcome.NOT_DONE_RETRYABLE,
-            topic=outcomes.Topic.STATE,
-        )
+    with shaped.reading(calls.ACTION.name):
+        status = "unknown" if told is None else str(told["action"]["status"])
+    if status == "errored":
+        return None
+    raise outcomes.Fault(
+        f"DigitalOcean does not show the snapshot yet that its action {ref} takes ({status}).",
+        outcome=outcomes.Outcome.NOT_DONE_RETRYABLE,
+        topic=outcomes.Topic.STATE,
+    )
 
 
 async def _volume_action(

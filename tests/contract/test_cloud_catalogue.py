@@ -182,8 +182,8 @@ async def test_a_snapshot_of_ours_is_an_image_by_its_name(
     await store.transact(
         lambda tx: tx.execute(
             "INSERT INTO cloud_children(child_id, connection_id, kind, provider_ref, name, "
-            "operation_id, keep, written_at) VALUES ('s1', ?, 'snapshot', '4711', 'golden', 'o', "
-            "1, 0)",
+            "operation_id, keep, written_at, sent_at) VALUES ('s1', ?, 'snapshot', '4711', "
+            "'golden', 'o', 1, 0, 0)",
             connection.connection_id,
         )
     )

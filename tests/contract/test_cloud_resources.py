@@ -1,5 +1,6 @@
 """Volumes, snapshots and addresses over either store: made once, confirmed, billed until gone."""
 
+import dataclasses
 import datetime
 import re
 from collections.abc import Iterator
@@ -7,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from platform_server.cloud import beside, consent, costs, requests, reserve, resources
+from platform_server.cloud import (
+    beside,
+    children,
+    consent,
+    costs,
+    machines,
+    requests,
+    reserve,
+    resources,
+)
 from platform_server.operations import records, states
 from platform_server.store import contract
 from provisioning import contract as provider
@@ -368,3 +378,91 @@ async def test_only_what_has_failed_is_retried(desk: cloud_desk.Desk) -> None:
     )
     assert found is not None
     assert found.state is states.State.REQUESTED
+
+
+async def _lent(
+    desk: cloud_desk.Desk, hetzner: hetzner_bench.HetznerBench, *, name: str
+) -> contract.Row:
+    """Somebody's own volume, given to a machine of ours in the console and seen by the view."""
+    async with desk.clouds.driver(
+        "main", purpose="console", actor="person:stranger", changes=True
+    ) as driver:
+        theirs = await driver.create_child(
+            VOLUME,
+            owner=provider.Owner(
+                installation="in-0000000000ff", infra="x", operation="op-x", node=name, attempt=1
+            ),
+            name=name,
+            region="fsn1",
+        )
+        machine = await desk.store.read(lambda tx: machines.get(tx, machine_id="m-web-1"))
+        assert machine.provider_ref is not None
+        await driver.attach(theirs, to=machine.provider_ref)
+        hetzner.settle()
+        seen = await driver.describe(machine.provider_ref, region="fsn1")
+    assert seen is not None
+    hanging = [dataclasses.replace(one, name=name) for one in seen.children if one.kind is VOLUME]
+    desk.clock.advance(60)
+    await desk.store.transact(
+        lambda tx: children.record(tx, machine=machine, found=hanging, now=desk.clock.now())
+    )
+    row = await desk.store.read(
+        lambda tx: tx.fetch_one(
+            "SELECT child_id, provider_ref FROM cloud_children WHERE provider_ref = ?", theirs.ref
+        )
+    )
+    assert row is not None
+    return row
+
+
+async def test_a_volume_that_we_did_not_order_is_in_no_list_and_never_deleted(
+    desk: cloud_desk.Desk, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    await _machine(desk, hetzner)
+    theirs = await _lent(desk, hetzner, name="data")
+    assert await desk.store.read(lambda tx: beside.list_page(tx, kind=VOLUME, limit=9)) == []
+    for word in ("data", str(theirs["child_id"])):
+        for ask in (resources.detach, resources.delete):
+            with pytest.raises(beside.NoSuchResource):
+                await desk.store.transact(
+                    lambda tx, ask=ask, word=word: ask(tx, resource_id=word, asked=desk.asked)
+                )
+    living = [one.ref for one in hetzner.ledger.living_things() if one.kind == "volume"]
+    assert living == [str(theirs["provider_ref"])]
+
+
+async def test_a_name_never_means_what_somebody_else_made(
+    desk: cloud_desk.Desk, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    ours = await _made(desk)
+    await _machine(desk, hetzner)
+    theirs = await _lent(desk, hetzner, name="data")
+    assert (await _now(desk, "data")).child_id == ours.child_id
+    delete = await desk.store.transact(
+        lambda tx: resources.delete(tx, resource_id="data", asked=desk.asked)
+    )
+    await desk.carry_on()
+    assert (await desk.stands(delete.operation)).state == "done"
+    living = [one.ref for one in hetzner.ledger.living_things() if one.kind == "volume"]
+    assert living == [str(theirs["provider_ref"])]
+
+
+async def test_what_no_longer_carries_our_mark_is_neither_given_nor_deleted(
+    desk: cloud_desk.Desk, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    volume = await _made(desk)
+    await _machine(desk, hetzner)
+    assert volume.provider_ref is not None
+    hetzner.fake.volumes[int(volume.provider_ref)]["labels"]["enlist-operation"] = "op-x"
+    attach = await desk.store.transact(
+        lambda tx: resources.attach(tx, resource_id="data", machine_id="web-1", asked=desk.asked)
+    )
+    await desk.carry_on()
+    assert (await desk.stands(attach.operation)).state == "failed"
+    delete = await desk.store.transact(
+        lambda tx: resources.delete(tx, resource_id="data", asked=desk.asked)
+    )
+    await desk.carry_on()
+    assert (await desk.stands(delete.operation)).state == "failed"
+    assert hetzner.ledger.count("DELETE /v1/volumes/{id}") == 0
+    assert hetzner.ledger.count("POST /v1/volumes/{id}/actions/attach") == 0
