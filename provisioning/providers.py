@@ -64,7 +64,8 @@ class Opening:
 
     `settings` are the connection's own (project, resource group, default region), `endpoints`
     addresses in place of the provider's, by the provider's own names for them (`""` for the only
-    one); drivers that federate call `assertion`.
+    one); drivers that federate call `assertion`. `may_stay_here`: an address in the settings, or in
+    the provider's own catalogue, may be plain http on this very host.
     """
 
     settings: Mapping[str, Any]
@@ -74,6 +75,7 @@ class Opening:
     endpoints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     assertion: Assertion | None = None
     limits: TimeLimits = TimeLimits()
+    may_stay_here: bool = False
     memory: MutableMapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
 
@@ -220,8 +222,11 @@ def check_settings(provider: Provider, settings: Mapping[str, Any]) -> None:
         raise Refused(f"A connection to {provider.name} also needs: {', '.join(missing)}.")
 
 
-def check_endpoints(endpoints: Mapping[str, str]) -> None:
+def check_endpoints(endpoints: Mapping[str, str], *, may_stay_here: bool = True) -> None:
     """Whether these addresses may be called at all: https, or plain http on this very host.
+
+    Without `may_stay_here` https alone: what a connection names must not lead to services that
+    listen to this host only.
 
     Raises:
         Refused: one may not.
@@ -230,9 +235,15 @@ def check_endpoints(endpoints: Mapping[str, str]) -> None:
         parts = urllib.parse.urlsplit(address)
         if parts.username or parts.password or parts.query or parts.fragment or not parts.hostname:
             raise Refused(f"{address!r} is no plain address like https://host:port/path.")
-        if parts.scheme == "https" or (parts.scheme == "http" and _is_this_host(parts.hostname)):
+        if parts.scheme == "https":
             continue
-        raise Refused(f"{address!r} is neither https nor a loopback address.")
+        if parts.scheme != "http" or not _is_this_host(parts.hostname):
+            raise Refused(f"{address!r} is neither https nor a loopback address.")
+        if not may_stay_here:
+            raise Refused(
+                f"{address!r} is plain http on this very host. Where that is meant, set "
+                "[cloud] allow_endpoints = true."
+            )
 
 
 def open_driver(name: str, opening: Opening) -> contract.Driver:

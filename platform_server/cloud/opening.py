@@ -71,6 +71,7 @@ class ProviderOpener:
                     endpoints=endpoints,
                     assertion=await self._assertion(opening),
                     memory=self._memory(connection),
+                    may_stay_here=self._cloud.allow_endpoints,
                 ),
             )
         except (providers.Refused, providers.Unknown, credentials.Unusable) as fault:

@@ -105,6 +105,10 @@ def _check_settings(
     own, endpoints = opening.split_settings(settings)
     providers.check_settings(provider, own)
     providers.check_endpoints(endpoints)
+    if "auth_url" in own:
+        providers.check_endpoints(
+            {"auth_url": own["auth_url"]}, may_stay_here=cloud.allow_endpoints
+        )
     if endpoints and not cloud.allow_endpoints:
         raise Invalid(
             "The connection names an address of its own, to which its credential would be sent. "

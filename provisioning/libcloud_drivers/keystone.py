@@ -31,7 +31,8 @@ class Connection:
     ) -> None:
         wanted = opening.endpoints.get("") or str(opening.settings["auth_url"])
         auth_url = wanted.rstrip("/").removesuffix("/v3")
-        providers.check_endpoints({"auth_url": auth_url})
+        self._may_stay_here = opening.may_stay_here
+        providers.check_endpoints({"auth_url": auth_url}, may_stay_here=self._may_stay_here)
         self._secret = credential.application_secret
         self._link = libcloud_link.Link(
             observer=opening.observer,
@@ -107,7 +108,10 @@ class Connection:
             )
         scheme = "https" if connection.secure else "http"
         try:
-            providers.check_endpoints({"": f"{scheme}://{connection.host}:{connection.port}"})
+            providers.check_endpoints(
+                {"": f"{scheme}://{connection.host}:{connection.port}"},
+                may_stay_here=self._may_stay_here,
+            )
         except providers.Refused as refused:
             raise outcomes.Fault(
                 f"The cloud's own catalogue names an address that cannot be used: {refused}",

@@ -249,6 +249,21 @@ def test_an_openstack_whose_keystone_is_not_reached_by_tls_is_not_opened(
         providers.open_driver("openstack", opening)
 
 
+async def test_openstack_on_loopback_takes_allow_endpoints(
+    cloud: small_benches.OpenStackBench,
+) -> None:
+    closed = dataclasses.replace(cloud.opening(), may_stay_here=False)
+    with pytest.raises(providers.Refused, match="allow_endpoints"):
+        providers.open_driver("openstack", closed)
+    assert cloud.ledger.seen == []
+    for address in ("http://127.0.0.1:5000/v3", "http://[::1]:5000"):
+        with pytest.raises(providers.Refused, match="allow_endpoints"):
+            providers.check_endpoints({"auth_url": address}, may_stay_here=False)
+    driver = cloud.driver()
+    await driver.validate()
+    await driver.close()
+
+
 async def test_an_openstack_machine_costs_what_the_operator_says_that_a_core_does(
     cloud: small_benches.OpenStackBench,
 ) -> None:

@@ -173,6 +173,7 @@ class OpenStackBench(SmallBench):
             ),
             observer=self.told,
             clock=self.clock,
+            may_stay_here=True,
         )
 
     def plant(self, *, name: str, tags: Mapping[str, str]) -> str:

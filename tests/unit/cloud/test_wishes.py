@@ -129,3 +129,15 @@ def test_what_is_out_of_shape_is_refused_by_name(what: str) -> None:
 
 def test_a_wish_prints_no_secret() -> None:
     assert "t-0123456789" not in repr(_wish("token"))
+
+
+def test_openstack_on_this_host_is_saved_with_allow_endpoints_alone() -> None:
+    wish = _wish(
+        "openstack-application",
+        provider="openstack",
+        fields={"application_id": "a", "application_secret": "s"},
+        settings={"auth_url": "http://127.0.0.1:5000/v3", "region": "RegionOne"},
+    )
+    with pytest.raises(wishes.Invalid, match="allow_endpoints"):
+        wishes.parse(wish, cloud=_cloud(credential_policy="compat"))
+    assert wishes.parse(wish, cloud=_cloud(credential_policy="compat", allow_endpoints=True))
