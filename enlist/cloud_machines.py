@@ -4,7 +4,7 @@ What takes time answers at once with an operation: `client.operations.get` says 
 order after a lost answer is asked for again under the same key, so it is never made twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from enlist import calls, methods
@@ -62,6 +62,10 @@ def create(
     network: str | None = None,
     subnet: str | None = None,
     nested_virt: bool = False,
+    disk_gigabytes: int | None = None,
+    public_ipv4: bool = True,
+    public_ipv6: bool = True,
+    labels: Mapping[str, str] | None = None,
     ssh_key: str | None = None,
     ssh_from: Sequence[str] = (),
     ssh_seconds: int | None = None,
@@ -91,6 +95,10 @@ def create(
             network=network,
             subnet=subnet,
             nested_virt=nested_virt or None,
+            disk_gigabytes=disk_gigabytes,
+            public_ipv4=None if public_ipv4 else False,
+            public_ipv6=None if public_ipv6 else False,
+            labels=dict(labels) if labels else None,
             ssh=ssh,
             purpose=purpose,
         ),

@@ -10,6 +10,7 @@ import pydantic
 from wire_protocol import admin, cloud
 from wire_protocol import operations as operation_models
 
+MOST_DISK_GIGABYTES = 16_384
 MOST_SSH_SECONDS = 7 * 86_400
 LONGEST_KEY = 1024  # an RSA key of 4096 bits has 730 characters
 _PLAIN = r"^[^\x00-\x1f\x7f-\x9f]*$"
@@ -51,7 +52,8 @@ class OrderMachine(admin.Request):
 
     Without `connection` the provider's only one; without `region` or `tier` what the catalogue
     offers first. `size` is a name of the provider's own, which takes `untested` where it was never
-    tried. `image` is the provider's, or a snapshot of ours.
+    tried. `image` is the provider's, or a snapshot of ours. `labels` are the node's. Where a
+    provider leaves no choice of disk or public addresses the order ends before anything is bought.
     """
 
     node_id: admin.NodeIdField
@@ -66,6 +68,12 @@ class OrderMachine(admin.Request):
     network: Ref | None = None
     subnet: Ref | None = None
     nested_virt: bool = False
+    disk_gigabytes: Annotated[
+        int | None, pydantic.Field(ge=1, le=MOST_DISK_GIGABYTES), admin.WHOLE
+    ] = None
+    public_ipv4: bool = True
+    public_ipv6: bool = True
+    labels: Annotated[admin.Labels, pydantic.Field(default_factory=dict)]
     ssh: Ssh | None = None
     purpose: Annotated[str | None, pydantic.Field(max_length=200, pattern=_PLAIN)] = None
 

@@ -83,6 +83,20 @@ def _span(context: click.Context, parameter: click.Parameter, value: str) -> dat
 @click.option("--subnet", metavar="NET", help="The subnet in it.")
 @click.option("--nested-virt", is_flag=True, help="It must run virtual machines itself.")
 @click.option(
+    "--disk", type=click.IntRange(1, 16_384), metavar="GB", help="The disk, where it can be chosen."
+)
+@click.option("--no-ipv4", is_flag=True, help="No public IPv4 address.")
+@click.option("--no-ipv6", is_flag=True, help="No public IPv6 address.")
+@click.option(
+    "-l",
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=arguments.label_pairs,
+    help="A label of the node. May repeat.",
+)
+@click.option(
     "--ssh-key",
     type=click.Path(path_type=Path, dir_okay=False),
     callback=_ssh_key,
@@ -118,6 +132,10 @@ def create(
     network: str | None,
     subnet: str | None,
     nested_virt: bool,
+    disk: int | None,
+    no_ipv4: bool,
+    no_ipv6: bool,
+    labels: dict[str, str],
     ssh_key: str | None,
     ssh_from: Sequence[str],
     ssh_for: datetime.timedelta,
@@ -153,6 +171,10 @@ def create(
         network=network,
         subnet=subnet,
         nested_virt=nested_virt,
+        disk_gigabytes=disk,
+        public_ipv4=not no_ipv4,
+        public_ipv6=not no_ipv6,
+        labels=labels,
         ssh_key=ssh_key,
         ssh_from=ssh_from,
         ssh_seconds=int(ssh_for.total_seconds()) if ssh_key else None,

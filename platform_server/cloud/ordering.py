@@ -315,6 +315,8 @@ def _request_of(machine: machines.Machine, *, installation: str, attempt: int) -
         network=wish.get("network"),
         subnet=wish.get("subnet"),
         disk_gigabytes=wish.get("disk_gigabytes"),
+        public_ipv4="ipv4" not in wish.get("without", ()),
+        public_ipv6="ipv6" not in wish.get("without", ()),
         ssh=None
         if ssh is None
         else provider.Ssh(

@@ -69,6 +69,8 @@ class Order:
     network: str | None = None
     subnet: str | None = None
     disk_gigabytes: int | None = None
+    public_ipv4: bool = True
+    public_ipv6: bool = True
     ssh: provider.Ssh | None = None
     purpose: str | None = None
     price: provider.Price | None = None
@@ -440,6 +442,11 @@ def _wish_of(order: Order) -> Mapping[str, Any]:
         "network": order.network,
         "subnet": order.subnet,
         "disk_gigabytes": order.disk_gigabytes,
+        "without": [
+            name
+            for name, wished in (("ipv4", order.public_ipv4), ("ipv6", order.public_ipv6))
+            if not wished
+        ],
         "ssh": None
         if ssh is None
         else {

@@ -263,8 +263,11 @@ def _beyond(request: contract.Request, capabilities: frozenset[contract.Capabili
         (bool(request.addresses), contract.Capability.ADDRESSES, "stable addresses"),
         (request.disk_gigabytes is not None, contract.Capability.VOLUMES, "a disk of its own size"),
     )
-    return [
+    refusals = [
         f"This provider's machines cannot be ordered with {what} here; leave it out."
         for wished, capability, what in wishes
         if wished and capability not in capabilities
     ]
+    if not request.public_ipv4:
+        refusals.append("This provider's machines cannot be ordered without public IPv4 here.")
+    return refusals

@@ -128,6 +128,10 @@ class LocalDriver:
             refusals.append(f"This host is one region, {machines.REGION}, not {request.region!r}.")
         if request.volumes or request.addresses or request.ssh is not None:
             refusals.append("Local machines take no volumes, stable addresses or SSH keys.")
+        if request.disk_gigabytes is not None:
+            refusals.append("The size decides the disk of a local machine; leave --disk out.")
+        if not (request.public_ipv4 and request.public_ipv6):
+            refusals.append("Local machines have the addresses of this host's bridge alone.")
         refusals += [
             f"This host lacks a program: apt-get install {package}"
             for package in self._missing(self._kind)

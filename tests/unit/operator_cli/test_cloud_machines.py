@@ -149,7 +149,7 @@ def test_every_wish_crosses_in_its_field(
         *("--region", "eu-central-1", "--size", "m7i.large", "--untested", "--image", "ami-1"),
         *("--role", "build", "--network", "vpc-1", "--subnet", "subnet-1", "--nested-virt"),
         *("--ssh-key", str(key), "--ssh-from", "192.0.2.0/24", "--ssh-for", "2h"),
-        *("--purpose", "a trial"),
+        *("--purpose", "a trial", "--disk", "40", "--no-ipv4", "--no-ipv6", "-l", "site=north"),
     ]
     assert enlist(*line).code == 0
     assert platform.seen[-1].body == {
@@ -164,6 +164,10 @@ def test_every_wish_crosses_in_its_field(
         "network": "vpc-1",
         "subnet": "subnet-1",
         "nested_virt": True,
+        "disk_gigabytes": 40,
+        "public_ipv4": False,
+        "public_ipv6": False,
+        "labels": {"site": "north"},
         "ssh": {"public_key": KEY, "sources": ["192.0.2.0/24"], "seconds": 7200},
         "purpose": "a trial",
     }
