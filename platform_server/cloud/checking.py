@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from platform_server.cloud import connections, machines, opening, using
+from platform_server.cloud import connections, machines, opening, pausing, using
 from platform_server.cloud.issuer import keys as issuer_keys
 from platform_server.cloud.issuer import outside
 from platform_server.store import contract as store_contract
@@ -20,9 +20,6 @@ from runtime_kit import clock as clock_kit
 from runtime_kit import secret as secret_kit
 from wire_protocol import times
 
-_NEEDED: Final = frozenset(
-    {contract.Feature.CHECK, contract.Feature.CATALOG, contract.Feature.MACHINES}
-)
 _OLD: Final = datetime.timedelta(days=90)
 _CLEAR: Final = (
     outcomes.Outcome.AUTH_LOST,
@@ -105,7 +102,7 @@ async def check(
         refused, hints = str(fault), fault.hints
     fits: int | None = None
     if validation is not None:
-        validation, spare = _without_spare(validation, calls=calls)
+        validation, spare = pausing.without_spare(validation, calls=calls)
         warnings.extend([*validation.warnings, *(f"The right {one} is missing." for one in spare)])
         if validation.room is not None:
             fits = max(0, min(wanted, validation.room))
@@ -179,14 +176,3 @@ def _age(means: Means, connection: connections.Connection) -> Sequence[str]:
         )
         return [sentence]
     return ()
-
-
-def _without_spare(
-    validation: contract.Validation, *, calls: Sequence[contract.ApiCall]
-) -> tuple[contract.Validation, Sequence[str]]:
-    """Sets apart the missing rights that no machine needs."""
-    needed = {one.right for one in calls if one.feature in _NEEDED}
-    known = {one.right for one in calls}
-    spare = [one for one in validation.missing if one in known and one not in needed]
-    missing = tuple(one for one in validation.missing if one not in spare)
-    return dataclasses.replace(validation, missing=missing), spare

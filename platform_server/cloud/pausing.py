@@ -5,18 +5,23 @@ the present credential: what an old one met says nothing of the new. One that ha
 its provider first is held back the same way, without an alarm.
 """
 
+import dataclasses
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from platform_server.audit import actions, events
 from platform_server.cloud import connections
 from platform_server.store import contract
+from provisioning import contract as provider
 from runtime_kit import clock as clock_kit
 
 PROBE_SECONDS: Final = 300
 LOOK_SECONDS: Final = 60.0  # how often what waits for it looks whether it was resumed
 LONGEST_REASON: Final = 1024
+_NEEDED: Final = frozenset(
+    {provider.Feature.CHECK, provider.Feature.CATALOG, provider.Feature.MACHINES}
+)
 
 
 async def is_paused(tx: contract.Tx, *, connection_id: str, now: datetime.datetime) -> bool:
@@ -107,11 +112,16 @@ async def resume(
     environment: str,
     now: datetime.datetime,
 ) -> bool:
-    """Ends the pause, and has whatever waited looked at now; says whether there was one."""
+    """Ends the pause, and has whatever waited looked at now; says whether there was one.
+
+    Only where the credential is the one of `connection`: what another one can do proves nothing.
+    """
     changed = await tx.execute(
         "UPDATE cloud_connections SET paused_at = NULL, paused_reason = NULL, "
-        "paused_topic = NULL, probe_at = NULL WHERE connection_id = ? AND paused_at IS NOT NULL",
+        "paused_topic = NULL, probe_at = NULL WHERE connection_id = ? AND paused_at IS NOT NULL "
+        "AND credential_at = ?",
         connection.connection_id,
+        clock_kit.to_micros(connection.credential_at),
     )
     if changed:
         await tx.execute(
@@ -128,6 +138,17 @@ async def resume(
             now=now,
         )
     return bool(changed)
+
+
+def without_spare(
+    validation: provider.Validation, *, calls: Sequence[provider.ApiCall]
+) -> tuple[provider.Validation, Sequence[str]]:
+    """Sets apart the missing rights that no machine needs."""
+    needed = {one.right for one in calls if one.feature in _NEEDED}
+    known = {one.right for one in calls}
+    spare = [one for one in validation.missing if one in known and one not in needed]
+    missing = tuple(one for one in validation.missing if one not in spare)
+    return dataclasses.replace(validation, missing=missing), spare
 
 
 async def _tell(

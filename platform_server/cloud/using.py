@@ -258,10 +258,13 @@ class StoredClouds:
         use = Use(purpose=PROBE, actor=connections.ACTOR, operation_id=None, changes=False)
         try:
             async with self._opened(connection, use=use) as driver:
-                await driver.validate()
+                found, _ = pausing.without_spare(await driver.validate(), calls=driver.calls)
         except outcomes.Fault as fault:
             raise Paused(connection, str(fault)) from fault
-        await self._store.transact(
+        if found.missing:
+            lacking = f"The credential works and lacks rights: {', '.join(found.missing)}."
+            raise Paused(connection, lacking)
+        resumed = await self._store.transact(
             lambda tx: pausing.resume(
                 tx,
                 connection=connection,
@@ -270,6 +273,15 @@ class StoredClouds:
                 now=self._clock.now(),
             )
         )
+        if not resumed:  # by now it is in use again, or has another credential that is held back
+            await self._require_resumed(connection)
+
+    async def _require_resumed(self, connection: connections.Connection) -> None:
+        present = await self._store.read(
+            lambda tx: connections.get(tx, connection_id=connection.connection_id)
+        )
+        if present.pause is not None:
+            raise Paused(present, present.pause.reason)
 
     async def _pause(self, connection: connections.Connection, *, fault: outcomes.Fault) -> None:
         await self._store.transact(

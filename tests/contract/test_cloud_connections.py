@@ -393,3 +393,49 @@ async def test_forgetting_is_refused_while_something_made_through_it_is_not_conf
     assert await desk.find() is None
     (entry,) = await desk.actions("cloud.connections.forget")
     assert entry["actor"] == cloud_desk.ACTOR
+
+
+async def test_a_probe_does_not_open_what_lacks_rights(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    hetzner.script.is_token_revoked = True
+    with pytest.raises(outcomes.Fault):
+        await _use(desk)
+    hetzner.script.is_token_revoked = False  # it works again, but somebody took rights away
+    hetzner.fake.tokens[TOKEN] = "ro"
+    desk.clock.advance(pausing.PROBE_SECONDS)
+    with pytest.raises(using.Paused, match="lacks rights: read & write"):
+        await _use(desk)
+    assert (await desk.get()).pause is not None
+    hetzner.fake.tokens[TOKEN] = "rw"
+    desk.clock.advance(pausing.PROBE_SECONDS)
+    await _use(desk)
+    assert (await desk.get()).pause is None
+
+
+async def test_a_probe_of_one_credential_does_not_open_another(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    probed = await desk.get()
+    hetzner.fake.tokens[NEXT_TOKEN] = "rw"
+    desk.clock.advance(1)
+    await desk.connecting.save(desk.wish(token=NEXT_TOKEN))
+    await store.transact(
+        lambda tx: tx.execute("UPDATE cloud_connections SET paused_at = 1, paused_reason = 'x'")
+    )
+
+    async def resume(connection: connections.Connection) -> bool:
+        return await store.transact(
+            lambda tx: pausing.resume(
+                tx,
+                connection=connection,
+                actor=cloud_desk.ACTOR,
+                environment=cloud_desk.ENVIRONMENT,
+                now=desk.clock.now(),
+            )
+        )
+
+    assert not await resume(probed)
+    assert await resume(await desk.get())
