@@ -9,7 +9,15 @@ machine stays, counts and costs on, until somebody deletes it without.
 import datetime
 from typing import Final
 
-from platform_server.cloud import attempts, create_plan, machines, means, pausing, removal
+from platform_server.cloud import (
+    attempts,
+    create_plan,
+    machines,
+    means,
+    pausing,
+    removal,
+    staying,
+)
 from platform_server.operations import holding, kinds, records, states
 from platform_server.store import contract
 from runtime_kit import crash_points
@@ -87,7 +95,8 @@ class DeleteMachine:
         move = holding.Move(
             event=states.Event.SUCCEED,
             detail=f"The node is gone. The machine stays at {machine.provider} as "
-            f"{machine.provider_ref} and goes on costing money: enlist cloud machines delete "
+            f"{machine.provider_ref} and {staying.goes_on(machine.provider)}: "
+            "enlist cloud machines delete "
             f"{machine.node_id}",
         )
 

@@ -9,6 +9,7 @@ from platform_server.cloud import (
     create_plan,
     last_words,
     removal,
+    staying,
     steps,
     tickets,
 )
@@ -84,7 +85,7 @@ async def fail(step: steps.Step, *, failure: holding.Failure) -> None:
         reason = failure.reason
         if is_there:
             reason = (
-                f"{reason} The machine is kept and costs money: enlist operations retry "
+                f"{reason} {staying.kept(machine.provider)}: enlist operations retry "
                 f"{step.held.operation.operation_id}, or enlist cloud machines delete "
                 f"{machine.node_id}"
             )

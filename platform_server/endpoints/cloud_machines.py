@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import pydantic
 
-from platform_server.cloud import connections, machines, requests, view
+from platform_server.cloud import connections, machines, requests, staying, view
 from platform_server.endpoints import (
     calls,
     cloud_means,
@@ -244,7 +244,8 @@ class CloudMachines:
                 admin.Change(
                     action="forget",
                     target=made.machine.node_id,
-                    detail="it counts no more; if it exists, it goes on costing money",
+                    detail="it counts no more; if it exists, it "
+                    f"{staying.goes_on(made.machine.provider)}",
                 )
             ]
             return calls.Changed(changes=changes, answer=admin.Done(changes=changes), status=200)

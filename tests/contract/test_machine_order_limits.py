@@ -38,6 +38,9 @@ async def test_b20_a_machine_that_never_enrolls_is_gone_before_the_next_and_the_
     assert await engine.until(made, "failed", rounds=200) == "failed"
     assert alive == [0, 0]
     assert len(engine.cloud.standing()) == 1  # the last is kept for a person
+    said = (await engine.stands(made)).reason or ""
+    assert "The machine is kept" in said
+    assert "money" not in said  # a machine of this host costs none
     assert (await engine.machine(made)).counts
     with pytest.raises(breaker.TemplateStopped):
         await engine.order("web-2")
