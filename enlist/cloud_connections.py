@@ -55,10 +55,17 @@ def save(
     )
 
 
-def check(name: str) -> "calls.Call[models.SavedConnection]":
-    """What the credential may do now and which rights it lacks; creates nothing."""
+def check(name: str, *, wanted: int | None = None) -> "calls.Call[models.SavedConnection]":
+    """What the credential may do now and which rights it lacks; creates nothing.
+
+    `fits` in the answer says how many of the `wanted` machines the account has room for.
+    """
     return calls.Call(
-        method="POST", path=f"{_path(name)}/check", answer="cloud:SavedConnection", repeatable=True
+        method="POST",
+        path=f"{_path(name)}/check",
+        answer="cloud:SavedConnection",
+        query=calls.given(wanted=wanted),
+        repeatable=True,
     )
 
 

@@ -166,11 +166,16 @@ class ConnectionList(admin.Answer):
 
 
 class SavedConnection(admin.Answer):
-    """What was kept, what the check found, and what to set up at the provider, as text."""
+    """What was kept, what the check found, and what to set up at the provider, as text.
+
+    `fits`: so many of the machines that were asked about fit into the account's limits; None where
+    the provider does not say.
+    """
 
     connection: Connection
     check: Checked
     setup: str
+    fits: int | None
 
 
 class Held(admin.Answer):

@@ -126,14 +126,21 @@ def save(
 
 @arguments.command(connections, "check")
 @_NAME
-def check(name: str) -> None:
+@click.option(
+    "--wanted",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Say how many of N machines fit into the account's limits.",
+)
+def check(name: str, *, wanted: int | None) -> None:
     """Ask the provider what the credential may do, and name what it lacks; creates nothing.
 
-    Example:
+    Examples:
       enlist cloud connections check hetzner
+      enlist cloud connections check hetzner --wanted 20
     """
-    found = connection.ask(calls.check(name))
-    printing.show(found, lines=lambda: _found(found))
+    found = connection.ask(calls.check(name, wanted=wanted))
+    printing.show(found, lines=lambda: _with_room(found, wanted=wanted))
     if not found["check"]["ok"]:
         click.get_current_context().exit(6)
 
@@ -336,6 +343,17 @@ def _saved(saved: Any) -> Iterator[str]:
     kept = saved["connection"]
     yield f"Saved {columns.clean(kept['name'])} ({columns.clean(kept['provider'])})."
     yield from _found(saved)
+
+
+def _with_room(found: Any, *, wanted: int | None) -> Iterator[str]:
+    yield from _found(found)
+    if wanted is not None:
+        fits = found["fits"]
+        yield (
+            f"The provider does not say how many of {wanted} machines fit."
+            if fits is None
+            else f"{fits} of {wanted} machines fit."
+        )
 
 
 def _found(saved: Any) -> Iterator[str]:

@@ -27,6 +27,17 @@ class ConnectionsQuery(routes.PageQuery):
     ] = None
 
 
+class CheckQuery(routes.NoQuery):
+    """What a check is to say beside rights."""
+
+    wanted: Annotated[
+        int,
+        pydantic.Field(
+            ge=1, le=cloud.MOST_MACHINES, description="Say how many of so many machines fit."
+        ),
+    ] = 1
+
+
 class CloudConnections:
     """The handlers."""
 
@@ -78,11 +89,13 @@ class CloudConnections:
         saved = await cloud_means.refusing(self._means.connecting.save(wish))
         return await self._saved(call, saved)
 
-    async def check(self, call: calls.Call[None, routes.NoQuery]) -> calls.Answer:
+    async def check(self, call: calls.Call[None, CheckQuery]) -> calls.Answer:
         """Tries the stored credential; creates nothing."""
         self._means.require()
         found = await cloud_means.refusing(
-            self._means.connecting.check(call.path["connection"], actor=call.principal.name)
+            self._means.connecting.check(
+                call.path["connection"], actor=call.principal.name, wanted=call.query.wanted
+            )
         )
         return await self._saved(call, found)
 
@@ -220,6 +233,7 @@ class CloudConnections:
                 method="POST",
                 summary="What the credential may do now, and which rights it lacks.",
                 handler=self.check,
+                query=CheckQuery,
                 answer=cloud.SavedConnection,
                 problems=asking,
                 **{**one, "path": f"{one['path']}/check"},
@@ -294,7 +308,12 @@ class CloudConnections:
         if shown.last_check is None:
             raise TypeError("What was checked has the moment of its check.")
         return calls.Reply(
-            body=cloud.SavedConnection(connection=shown, check=shown.last_check, setup=saved.setup),
+            body=cloud.SavedConnection(
+                connection=shown,
+                check=shown.last_check,
+                setup=saved.setup,
+                fits=saved.checked.fits,
+            ),
             status=200,
         )
 

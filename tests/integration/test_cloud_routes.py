@@ -20,6 +20,7 @@ from platform_server.settings import groups
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 from tests.support import api, domain, faked_hetzner
+from tests.support.clouds import digitalocean, digitalocean_bench
 from wire_protocol import pins
 
 pytestmark = pytest.mark.timeout(120)
@@ -273,6 +274,38 @@ async def test_an_address_of_its_own_is_refused_unless_the_operator_allows_it(ri
     answered = await rig.http.local.put(f"{CLOUD}/connections/h", json=body)
     assert _said(answered) == (422, "invalid")
     assert "allow_endpoints" in answered.json()["detail"]
+
+
+async def test_a_check_says_how_many_of_the_wanted_machines_fit(
+    one: domain.Domain, tmp_path: pathlib.Path
+) -> None:
+    cloud = {"allow_endpoints": True}
+    served = _served(one, tmp_path, [], cloud=cloud)
+    path = f"{CLOUD}/connections/ocean"
+    with digitalocean_bench.DigitalOceanBench() as ocean:
+        ocean.cloud.droplet_limit = 10
+        for number in range(6):
+            ocean.plant(name=f"theirs-{number}", tags={})
+        body = {
+            "provider": "digitalocean",
+            "credential": {"kind": "token", "fields": {"token": digitalocean.TOKEN}},
+            "settings": {"endpoint": ocean.opening().endpoints[""]},
+        }
+        async with api.running(
+            one.store, tmp_path, settings={"cloud": cloud}, extra=served
+        ) as http:
+            saved = await http.local.put(path, json=body)
+            assert saved.status_code == 200, saved.text
+            asked = await http.local.post(f"{path}/check", params={"wanted": "5"})
+            assert asked.status_code == 200, asked.text
+            assert asked.json()["fits"] == 4
+            assert asked.json()["check"]["room"] == 4
+            assert asked.json()["check"]["warnings"] == [
+                "Of 5 machines, 4 fit into the account's limits."
+            ]
+            assert (await http.local.post(f"{path}/check")).json()["fits"] == 1
+            none = await http.local.post(f"{path}/check", params={"wanted": "0"})
+            assert none.status_code == 422
 
 
 async def test_what_is_untested_takes_the_right_to_connect(rig: Rig) -> None:

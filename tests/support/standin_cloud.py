@@ -33,6 +33,7 @@ class Cloud:
         self.offered: list[cloud.Offered] = []
         self.becomes: list[dict[str, Any]] = []
         self.check = checked()
+        self.fits: int | None = None
 
     # --- /cloud ---------------------------------------------------------------------------------
 
@@ -76,14 +77,16 @@ class Cloud:
             return 200, would("save", name)
         made = connection(name, provider=body["provider"], kind=body["credential"]["kind"])
         self.connections[name] = made
-        return 200, cloud.SavedConnection(connection=made, check=self.check, setup="Allow this.\n")
+        return 200, cloud.SavedConnection(
+            connection=made, check=self.check, setup="Allow this.\n", fits=self.fits
+        )
 
     def post(self, rest: list[str], body: dict[str, Any], *, check: bool) -> Answer:
         """POST /cloud/…"""
         match rest:
             case ["connections", name, "check"]:
                 return 200, cloud.SavedConnection(
-                    connection=self._connection(name), check=self.check, setup=""
+                    connection=self._connection(name), check=self.check, setup="", fits=self.fits
                 )
             case ["machines"]:
                 detail = "cx22 in fsn1 at hetzner, 0.0060 EUR/h"

@@ -100,6 +100,19 @@ def test_a_check_names_what_is_missing_and_ends_with_six(
     assert enlist("cloud", "connections", "check", "gcp").code == 5
 
 
+def test_a_check_says_how_many_of_the_wanted_fit(enlist: Enlist, platform: standin.StandIn) -> None:
+    platform.cloud.connections["do"] = standin_cloud.connection("do", provider="digitalocean")
+    platform.cloud.fits = 4
+    done = enlist("cloud", "connections", "check", "do", "--wanted", "5")
+    assert platform.seen[-1].query == {"wanted": ["5"]}
+    assert "4 of 5 machines fit." in done.out
+    platform.cloud.fits = None
+    done = enlist("cloud", "connections", "check", "do", "--wanted", "5")
+    assert "The provider does not say how many of 5 machines fit." in done.out
+    assert " fit" not in enlist("cloud", "connections", "check", "do").out
+    assert enlist("cloud", "connections", "check", "do", "--wanted", "0").code == 2
+
+
 def test_connections_are_listed_shown_and_forgotten(
     enlist: Enlist, platform: standin.StandIn
 ) -> None:
