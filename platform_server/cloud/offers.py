@@ -4,6 +4,7 @@ One call for all who ask. Where the provider gives no answer the last one stands
 its age is shown; without any, the tested catalogue's dated estimates have to do.
 """
 
+import asyncio
 import dataclasses
 import datetime
 import json
@@ -17,6 +18,8 @@ from runtime_kit import clock as clock_kit
 
 FRESH: Final = datetime.timedelta(hours=1)
 MOST_SIZES: Final = 2000
+REFUSED: Final = datetime.timedelta(minutes=1)
+"""For how long one that gave no answer is not asked again, however often somebody looks."""
 LONGEST_SECONDS: Final = 20.0
 """How long somebody who looks at the catalogue waits for one provider."""
 _LOG: Final = logging.getLogger(__name__)
@@ -29,6 +32,11 @@ class Offers:
     store: store_contract.Store
     clouds: using.Clouds
     clock: clock_kit.Clock
+    _failed: dict[str, tuple[datetime.datetime, datetime.datetime]] = dataclasses.field(
+        default_factory=dict, repr=False
+    )
+    """When a connection last gave no answer, and to which of its credentials."""
+    _turns: dict[str, asyncio.Lock] = dataclasses.field(default_factory=dict, repr=False)
 
     async def find(
         self, connection: connections.Connection, *, actor: str
@@ -37,22 +45,44 @@ class Offers:
 
         Raises `StoreError`.
         """
-        stored = await self.store.read(lambda tx: read(tx, connection_id=connection.connection_id))
-        now = self.clock.now()
-        if stored is not None and stored.told_at is not None and now - stored.told_at < FRESH:
+        stored = await self._stored(connection)
+        if self._is_fresh(stored) or connection.pause is not None:
             return stored
-        if connection.pause is not None:
-            return stored
+        async with self._turns.setdefault(connection.connection_id, asyncio.Lock()):
+            stored = await self._stored(connection)
+            if self._is_fresh(stored) or self._has_just_failed(connection):
+                return stored
+            return await self._asked(connection, actor=actor, stored=stored)
+
+    async def _asked(
+        self, connection: connections.Connection, *, actor: str, stored: contract.Offer | None
+    ) -> contract.Offer | None:
         try:
             return await bounded.within(
                 self.ask(connection, actor=actor), seconds=LONGEST_SECONDS, clock=self.clock
             )
         except (outcomes.Fault, using.Paused, TimeoutError) as fault:
+            self._failed[connection.connection_id] = self.clock.now(), connection.credential_at
             _LOG.warning(
                 "A provider does not say what it offers",
                 extra={"connection": connection.name, "reason": str(fault)},
             )
             return stored
+
+    async def _stored(self, connection: connections.Connection) -> contract.Offer | None:
+        return await self.store.read(lambda tx: read(tx, connection_id=connection.connection_id))
+
+    def _is_fresh(self, offer: contract.Offer | None) -> bool:
+        told_at = None if offer is None else offer.told_at
+        return told_at is not None and self.clock.now() - told_at < FRESH
+
+    def _has_just_failed(self, connection: connections.Connection) -> bool:
+        at, credential_at = self._failed.get(connection.connection_id, (None, None))
+        return (
+            at is not None
+            and credential_at == connection.credential_at
+            and self.clock.now() - at < REFUSED
+        )
 
     async def ask(self, connection: connections.Connection, *, actor: str) -> contract.Offer:
         """Asks the provider now and keeps what it says; raises what `using` and drivers do."""

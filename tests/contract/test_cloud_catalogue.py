@@ -1,5 +1,6 @@
 """The catalogue over either store, at a provider whose offer changes: nothing hurts but itself."""
 
+import asyncio
 import json
 import pathlib
 from collections.abc import Iterator
@@ -307,3 +308,28 @@ async def test_an_edit_of_the_policy_counts_at_once(
     (tmp_path / "policy.json").write_text(json.dumps({"version": 1}))
     with pytest.raises(policy.Unavailable):
         await _judge(desk)
+
+
+async def test_a_provider_that_does_not_answer_is_asked_once_a_minute(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench, tmp_path: pathlib.Path
+) -> None:
+    desk = await _desk(store, hetzner, tmp_path)
+    hetzner.script.arm_always(
+        script_kit.Armed(verb=script_kit.Verb.BEFORE_5XX, status=503), on="GET /v1/server_types"
+    )
+    before = hetzner.ledger.count("GET /v1/server_types")
+
+    async def asked() -> int:
+        await asyncio.gather(*(_list(desk) for _ in range(5)))  # and five at one moment
+        return hetzner.ledger.count("GET /v1/server_types") - before
+
+    first = await asked()
+    desk.clock.advance(59)
+    assert await asked() == first
+    desk.clock.advance(1)
+    second = await asked()
+    assert second == 2 * first > 0
+    hetzner.script.disarm(on="GET /v1/server_types")
+    desk.clock.advance(60)
+    assert await asked() > second
+    assert (await desk.get()).offer_at is not None
