@@ -1,5 +1,6 @@
 """Follows an operation to its end: a line for each change, a bar on a terminal, and the exit code.
 
+A Platform that is away meanwhile (a restart, an upgrade) is asked again for a quarter of an hour.
 Exit codes as everywhere: 0 done, 3 failed for good, 4 cancelled, 6 a person must act, 75 it may
 work when asked for again.
 """
@@ -13,6 +14,7 @@ from enlist import errors, operations
 from operator_cli import columns, connection, moments, printing, progress_bar
 
 _ASK_SECONDS: Final = 1.0
+_AWAY_SECONDS: Final = 900.0  # an upgrade with its backup takes minutes
 _LONGEST_SECONDS: Final = 7 * 86_400.0  # every part of an operation has a limit of its own
 _ENDED: Final = ("done", "active", "deleted", "failed", "cancelled")
 _UNRESOLVED: Final = "unresolved"
@@ -28,12 +30,23 @@ _WAYS: Final = (
 
 def follow(operation_id: str) -> Any:
     """Waits for its end, telling each change on stderr; the operation as it is then."""
-    told: set[tuple[str, int | str]] = set()
+    told: set[tuple[str, float | str]] = set()
     begun = time.monotonic()
+    heard = begun
     bar = progress_bar.Bar()
     with connection.client() as opened, contextlib.closing(bar):
         while True:
-            found = opened.document(operations.get(operation_id))
+            try:
+                found = opened.document(operations.get(operation_id))
+            except errors.Temporary as away:
+                if time.monotonic() - heard >= _AWAY_SECONDS:
+                    raise
+                if ("away", heard) not in told:
+                    told.add(("away", heard))
+                    bar.say(f"{away} The operation goes on; asking again.")
+                moments.pause(_ASK_SECONDS)
+                continue
+            heard = time.monotonic()
             for line in _news(found, told=told):
                 bar.say(line)
             waited = time.monotonic() - begun
@@ -140,7 +153,7 @@ def _steps(found: Any) -> list[tuple[str | None, ...]]:
     return [(moments.local(one["at"]), one["state"], one["detail"]) for one in found["steps"]]
 
 
-def _news(found: Any, *, told: set[tuple[str, int | str]]) -> Iterator[str]:
+def _news(found: Any, *, told: set[tuple[str, float | str]]) -> Iterator[str]:
     """What has changed since the last look; of parts their states, of one without its steps."""
     for part in found["parts"]:
         key = (part["operation_id"], part["state"])

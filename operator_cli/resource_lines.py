@@ -7,6 +7,7 @@ import click
 
 from enlist import calls as call_kit
 from enlist import cloud_resources as calls
+from enlist import errors
 from operator_cli import arguments, columns, connection, following, moments, money, printing
 
 PAGE = 500
@@ -28,6 +29,21 @@ def begin(call: call_kit.Call[Any], *, question: str | None, wait: bool) -> None
     begun = connection.change(call, question=question)
     if begun is not None:
         following.show_begun(begun["operation"], wait=wait)
+
+
+def add_showing(group: click.Group, *, build: Listed, noun: str, one: str) -> None:
+    """The command `show`, which all of them have."""
+
+    @arguments.command(group, "show")
+    @RESOURCE
+    def show(name: str) -> None:
+        every = connection.every(build(limit=PAGE), of="children")
+        found = [each for each in every if name in (each["name"], each["child_id"])]
+        if not found:
+            raise errors.NotFound(f"There is no {one} {name}. See: enlist cloud {noun} list")
+        printing.show(found[0], lines=lambda: _facts(found[0]))
+
+    show.help = f"Show the {one} NAME.\n\nExample:\n  enlist cloud {noun} show data"
 
 
 def add_ending(group: click.Group, *, noun: str, one: str) -> None:
@@ -85,6 +101,15 @@ def add_attaching(group: click.Group, *, noun: str, one: str) -> None:
         f"Take the {one} NAME from its machine.\n\n"
         f"Example:\n  enlist cloud {noun} detach data --wait"
     )
+
+
+def _facts(found: Any) -> Iterator[str]:
+    rows = [
+        (name, moments.local(value) if name.endswith("_at") and value else value)
+        for name, value in found.items()
+        if name != "price"
+    ]
+    yield from columns.facts([*rows, ("price", money.full(found["price"]))])
 
 
 def _table(found: list[Any], *, noun: str) -> Iterator[str]:

@@ -3,6 +3,10 @@
 from operator_cli import lazy
 
 _TABLE = {
+    "providers": (
+        "operator_cli.commands.cloud_providers:providers",
+        "Show which providers can be used, and what is missing for the rest.",
+    ),
     "connections": (
         "operator_cli.commands.cloud_connections:connections",
         "Credentials at providers: save, check, forget, consent.",
@@ -44,6 +48,7 @@ _TABLE = {
 _TEXT = """Machines from providers, and what they cost.
 
 Examples:
+  enlist cloud providers
   enlist cloud machines create demo --provider local --wait
   enlist cloud connections save hetzner --provider hetzner
   enlist cloud catalog --provider hetzner

@@ -49,4 +49,5 @@ def create(name: str, *, connection_name: str, region: str, wait: bool) -> None:
 
 
 resource_lines.add_attaching(addresses, noun=_NOUN, one=_ONE)
+resource_lines.add_showing(addresses, build=calls.list_addresses, noun=_NOUN, one=_ONE)
 resource_lines.add_ending(addresses, noun=_NOUN, one=_ONE)

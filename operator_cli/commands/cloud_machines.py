@@ -32,20 +32,34 @@ machines.add_command(cloud_ordering.create)
 
 @arguments.command(machines, "list")
 @click.option("--connection", "connection_name", metavar="NAME", help="Only through this one.")
+@click.option("--state", metavar="STATE", help="Only those in this state, such as active.")
 @click.option("--ended", is_flag=True, help="Also those that are gone or were forgotten.")
 @arguments.INFRA
 @arguments.LIMIT
-def list_(*, connection_name: str | None, ended: bool, infra: str | None, limit: int) -> None:
+def list_(
+    *,
+    connection_name: str | None,
+    state: str | None,
+    ended: bool,
+    infra: str | None,
+    limit: int,
+) -> None:
     """List machines, newest first, with what each costs.
 
     Examples:
       enlist cloud machines list
+      enlist cloud machines list --state failed
       enlist cloud machines list --ended -o json
     """
     call = calls.list_(
-        limit=min(limit, _PAGE), infra=infra, connection=connection_name, ended=ended
+        limit=_PAGE if state else min(limit, _PAGE),
+        infra=infra,
+        connection=connection_name,
+        ended=ended,
     )
-    found = connection.every(call, of="machines", limit=limit)
+    found = connection.every(call, of="machines", limit=None if state else limit)
+    if state:
+        found = [one for one in found if one["state"] == state][:limit]
     printing.show({"machines": found}, lines=lambda: _table(found))
 
 

@@ -49,4 +49,5 @@ def create(name: str, machine: str, *, wait: bool) -> None:
     resource_lines.begin(calls.create_snapshot(name, machine=machine), question=question, wait=wait)
 
 
+resource_lines.add_showing(snapshots, build=calls.list_snapshots, noun=_NOUN, one=_ONE)
 resource_lines.add_ending(snapshots, noun=_NOUN, one=_ONE)

@@ -54,4 +54,5 @@ def create(
 
 
 resource_lines.add_attaching(volumes, noun=_NOUN, one=_ONE)
+resource_lines.add_showing(volumes, build=calls.list_volumes, noun=_NOUN, one=_ONE)
 resource_lines.add_ending(volumes, noun=_NOUN, one=_ONE)

@@ -32,6 +32,7 @@ class Cloud:
         self.operations: dict[str, operations.OperationDetails] = {}
         self.offered: list[cloud.Offered] = []
         self.becomes: list[dict[str, Any]] = []
+        self.children: list[cloud_machines.Child] = []
         self.check = checked()
         self.fits: int | None = None
 
@@ -49,6 +50,8 @@ class Cloud:
                 ]
             ),
         }
+        kept = cloud_machines.ChildList(children=self.children)
+        lists.update(volumes=kept, snapshots=kept, addresses=kept)
         match rest:
             case []:
                 return 200, facts()
