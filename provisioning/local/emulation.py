@@ -3,7 +3,8 @@
 The disk is a file made once from the image, with the seed on it as in a container. The cable is a
 tap device that QEMU makes and that ends with it; a script of ours puts it into the bridge.
 
-Known limit: minutes where a container takes seconds, and a reset is a power cut.
+Known limits: minutes where a container takes seconds, and a reset is a power cut; QEMU runs as root
+and without a sandbox, so only a Platform that root runs holds one, and its root helper does not.
 """
 
 import json

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from provisioning import contract, naming
-from provisioning.local import bridge, disk, host, images, keeper, machines, programs
+from provisioning import contract, credentials, naming, providers
+from provisioning.local import bridge, disk, driver, hands, host, images, keeper, machines, programs
+from runtime_kit import clock as clock_kit
 
 OWNER = contract.Owner(
     installation="plt_1", infra="default", operation="op_1", node="demo", attempt=1
@@ -217,6 +218,28 @@ def test_a_copy_of_the_image_that_was_cut_off_is_made_anew(
     again = list(mounts.ran)
     disk.assemble(tmp_path, machine=MACHINE, image=tmp_path / "image", owner=1)
     assert mounts.ran == again  # a whole copy is its disk from then on
+
+
+async def _unheard(call: contract.ApiCall) -> None:
+    del call
+
+
+@pytest.mark.parametrize("kind", machines.Kind)
+def test_an_installed_platform_is_refused_the_emulator_when_its_connection_is_opened(
+    kind: machines.Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hands, "of_this_process", lambda _places: hands.Helper())
+    opening = providers.Opening(
+        settings={},
+        credential=credentials.Nothing(),
+        observer=_unheard,
+        clock=clock_kit.SystemClock(),
+    )
+    if kind is machines.Kind.NSPAWN:
+        assert driver.opened(kind, opening).provider == "local-nspawn"
+        return
+    with pytest.raises(providers.Refused, match=r"holds no emulators.*local-nspawn"):
+        driver.opened(kind, opening)
 
 
 # --- what the host does ------------------------------------------------------------------------
