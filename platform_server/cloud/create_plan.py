@@ -191,8 +191,8 @@ def _is_late(
     limits: means.Limits,
     now: datetime.datetime,
 ) -> bool:
-    if machine.running_at is None:
-        return now - (last.sent_at or now) >= limits.launch
+    if machine.running_at is None:  # one that was adopted late has its launch before it
+        return now - (last.settled_at or last.sent_at or now) >= limits.launch
     return now - machine.running_at >= limits.enrollment
 
 

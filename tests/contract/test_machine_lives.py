@@ -20,7 +20,7 @@ MOST_CALLS = 60
 MOST_CHANGES = 14
 """Azure makes and deletes a machine in seven parts; nobody needs more."""
 UNSEEN = 300.0
-"""Seconds between a fake's end of a machine and the look that confirms it; it settles by minutes."""
+"""Seconds between a fake's end of a machine and the look that confirms it, as it settles."""
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ async def require(
     witness = await engine.witness()
     shown = await _list_shown(engine)
     standing = {one.provider_ref for one in shown if one.counts and one.provider_ref is not None}
-    assert standing == witness.machines | vanished  # (a)
+    assert standing == witness.machines | vanished, (standing, witness.machines)  # (a)
     assert witness.children <= await _list_known_children(engine)  # (b)
     await _require_tokens(engine)  # (c)
     await _require_spend(engine, witness, unseen_seconds=unseen_seconds)  # (d)

@@ -121,7 +121,8 @@ A = attempts.State
         (S.CREATING, _attempt(A.ABSENT), D.NEXT),
         (S.UNRESOLVED, _attempt(A.SENT), D.LOOK),
         (S.BOOTING, _attempt(A.PRESENT), D.SEE),
-        (S.BOOTING, _attempt(A.PRESENT, sent_at=_ago(minutes=15)), D.LATE),
+        (S.BOOTING, _attempt(A.PRESENT, settled_at=_ago(minutes=15)), D.LATE),
+        (S.BOOTING, _attempt(A.PRESENT, sent_at=_ago(minutes=15)), D.SEE),  # adopted just now
         (S.CANCELLING, _attempt(A.PRESENT), D.REMOVE),
     ],
 )
