@@ -41,11 +41,16 @@ class Refused(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """What the machine installs, and where it is. `archives`: by processor, SHA-256 in hex."""
+    """What the machine installs, and where it is.
+
+    `archives` and `installers`: by processor, the SHA-256 in hex of the archive and of the script
+    that installs it. Whoever holds the bundle port's key alone can have nothing else run.
+    """
 
     url: str
     pins: tuple[pins.Pin, ...]
     archives: Mapping[str, str]
+    installers: Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,7 @@ class Document:
                 "bundle_url": None if bundle is None else bundle.url,
                 "bundle_pins": [] if bundle is None else list(bundle.pins),
                 "bundles": {} if bundle is None else dict(bundle.archives),
+                "installers": {} if bundle is None else dict(bundle.installers),
             }
         )
         if len(content) > MAX_DOCUMENT_BYTES:
@@ -200,17 +206,22 @@ def verify(
 def _bundle(fields: strict_json.Fields) -> Bundle | None:
     if not fields.has("bundle_url"):
         return None
-    archives = fields.value("bundles")
-    if not isinstance(archives, dict) or not all(
-        isinstance(key, str) and isinstance(value, str) and _SHA256.fullmatch(value)
-        for key, value in archives.items()
-    ):
-        raise strict_json.Malformed("ticket.bundles must give a SHA-256 for each processor.")
     return Bundle(
         url=fields.text("bundle_url", most=_MAX_URL),
         pins=_pins(fields, "bundle_pins"),
-        archives=archives,
+        archives=_hashes(fields, "bundles"),
+        installers=_hashes(fields, "installers"),
     )
+
+
+def _hashes(fields: strict_json.Fields, name: str) -> Mapping[str, str]:
+    hashes = fields.value(name)
+    if not isinstance(hashes, dict) or not all(
+        isinstance(key, str) and isinstance(value, str) and _SHA256.fullmatch(value)
+        for key, value in hashes.items()
+    ):
+        raise strict_json.Malformed(f"ticket.{name} must give a SHA-256 for each processor.")
+    return hashes
 
 
 def _pins(fields: strict_json.Fields, name: str) -> tuple[pins.Pin, ...]:

@@ -256,7 +256,7 @@ def _coordinates(
     provider: str,
     *,
     invite: Callable[[], invitations.Invitation],
-    archives: shelf.Archives,
+    archives: shelf.Shelf,
     bridge: str | None,
 ) -> tickets.Coordinates | None:
     invitation = invite()
@@ -267,9 +267,14 @@ def _coordinates(
     bundle = None
     if served is not None:
         newest: dict[str, str] = {}
+        scripts: dict[str, str] = {}
         for one in archives.list_workers():
-            newest.setdefault(one.architecture, one.sha256)
-        bundle = wire_tickets.Bundle(url=at(served.url), pins=tuple(served.pins), archives=newest)
+            script = archives.installer_hash(one.sha256)
+            if script is not None and one.architecture not in newest:
+                newest[one.architecture], scripts[one.architecture] = one.sha256, script
+        bundle = wire_tickets.Bundle(
+            url=at(served.url), pins=tuple(served.pins), archives=newest, installers=scripts
+        )
     return tickets.Coordinates(
         url=at(invitation.platform_url),
         pins=tuple(invitation.pins),

@@ -138,16 +138,17 @@ class Boot:
         if wanted is None:
             raise Final(f"The Platform has no bundle for {arch}: enlist platform bundles add DIR")
         script, archive = folder / "install.sh", folder / "bundle.tar"
-        self.fetch("/install.sh", script, MOST_INSTALLER_BYTES)
-        found = self.fetch(f"/bundles/sha256/{wanted}", archive, MOST_ARCHIVE_BYTES)
-        if found != wanted:
-            raise Final(f"The bundle has SHA-256 {found}, not {wanted}, which the ticket names.")
+        path = f"/bundles/sha256/{wanted}"
+        self.fetch(
+            f"{path}/install.sh", script, MOST_INSTALLER_BYTES, self.known["installers"][arch]
+        )
+        self.fetch(path, archive, MOST_ARCHIVE_BYTES, wanted)
         self.begin("installing")
         options = ["--role", "worker", "--from", str(archive), "--sha256", wanted, "--yes"]
         self.must("The installer", "sh", str(script), *options)
 
-    def fetch(self, path: str, target: pathlib.Path, most: int) -> str:
-        """A file of the bundle port; returns its hash."""
+    def fetch(self, path: str, target: pathlib.Path, most: int, wanted: str) -> None:
+        """A file of the bundle port, which must have the hash that the ticket names."""
         digest = hashlib.sha256()
         with Asked(self.known["bundle_url"], self.known["bundle_pins"]) as asked:
             answer = asked.ask("GET", path)
@@ -166,7 +167,9 @@ class Boot:
                         raise Final(f"{path} is larger than Enlist makes it.")
                     digest.update(piece)
                     file.write(piece)
-        return digest.hexdigest()
+        found = digest.hexdigest()
+        if found != wanted:
+            raise Final(f"{path} has SHA-256 {found}, not {wanted}, which the ticket names.")
 
     def join(self) -> None:
         """As a person joins, with the ticket in place of a join token."""

@@ -203,9 +203,12 @@ def _require_document(document: str) -> None:
         raise ValueError("The ticket's document is no JSON object.")  # noqa: TRY004 - bad input
     lacks = [name for name in _TEXTS if not isinstance(known.get(name), str) or not known[name]]
     lacks += [name for name in _LISTS if not _is_texts(known.get(name))]
-    bundles = known.get("bundles")
-    if not isinstance(bundles, dict) or not bundles or not all(map(_is_hash, bundles.values())):
-        lacks.append("bundles")
+    for name in ("bundles", "installers"):
+        named = known.get(name)
+        if not isinstance(named, dict) or not named or not all(map(_is_hash, named.values())):
+            lacks.append(name)
+    if not lacks and set(known["bundles"]) != set(known["installers"]):
+        lacks.append("the installer of each bundle")
     if lacks:
         raise ValueError(f"The ticket's document does not say {', '.join(lacks)}.")
     for name in ("platform_url", "bundle_url"):

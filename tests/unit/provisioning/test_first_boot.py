@@ -2,15 +2,18 @@
 
 import ast
 import base64
+import hashlib
+import io
 import json
+import pathlib
 import re
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pytest
 import yaml
 
 from provisioning import contract, first_boot
-from provisioning.first_boot import rendering
+from provisioning.first_boot import program, rendering
 
 TOKEN = f"ent_{'0' * 16}_{'1' * 64}"
 
@@ -25,6 +28,7 @@ def document(**changes: Any) -> str:
         "bundle_url": "https://192.0.2.10:8446",
         "bundle_pins": [f"sha256:{'b' * 64}"],
         "bundles": {"x86_64": "c" * 64},
+        "installers": {"x86_64": "d" * 64},
         "node_id": "demo",
         "token": TOKEN,
         "operation": "op-1",
@@ -129,8 +133,18 @@ def test_the_machines_program_is_python_of_3_8_without_its_comments() -> None:
         ({"pins": "sha256:aa"}, "pins"),
         ({"bundles": {}}, "bundles"),
         ({"bundles": {"x86_64": "latest"}}, "bundles"),
+        ({"installers": {}}, "installers"),
+        ({"installers": {"aarch64": "d" * 64}}, "installer of each bundle"),
     ],
-    ids=["no token", "no address", "pins as text", "no bundle", "a bundle without a hash"],
+    ids=[
+        "no token",
+        "no address",
+        "pins as text",
+        "no bundle",
+        "a bundle without a hash",
+        "no installer",
+        "the installer of another processor",
+    ],
 )
 def test_a_document_that_lacks_something_is_refused_by_name(
     changes: dict[str, Any], lacking: str
@@ -217,3 +231,68 @@ def test_together_too_long_is_refused_with_both_numbers() -> None:
     long = "#cloud-config\nfinal_message: " + "x" * 3900
     with pytest.raises(ValueError, match=r"has \d+ bytes, and providers take 15872"):
         first_boot.render(ticket(), snippet=first_boot.parse_snippet(long))
+
+
+SCRIPT = b"#!/bin/sh\necho installs\n"
+ARCHIVE = b"an archive"
+
+
+class Served:
+    """A bundle port that knows its key and serves what it likes."""
+
+    files: ClassVar[dict[str, bytes]] = {}
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def ask(self, _method: str, path: str) -> Any:
+        answer = io.BytesIO(self.files.get(path, b""))
+        answer.status = 200 if path in self.files else 404  # type: ignore[attr-defined]
+        return answer
+
+
+class Quiet:
+    """Nobody to tell."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def tell(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("served", [SCRIPT, b"#!/bin/sh\nrm -rf /\n", SCRIPT + b"\n", b""])
+def test_an_installer_that_the_ticket_does_not_name_is_not_run(
+    served: bytes, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = hashlib.sha256(ARCHIVE).hexdigest()
+    path = f"/bundles/sha256/{wanted}"
+    monkeypatch.setattr(Served, "files", {path: ARCHIVE, f"{path}/install.sh": served})
+    monkeypatch.setattr(program, "Asked", Served)
+    monkeypatch.setattr(program, "Teller", Quiet)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    ran: list[bytes] = []
+    monkeypatch.setattr(
+        program.Boot, "must", lambda _boot, _what, *words: ran.append(_read(words[1]))
+    )
+    given = ticket(
+        bundles={"x86_64": wanted}, installers={"x86_64": hashlib.sha256(SCRIPT).hexdigest()}
+    )
+    boot = program.Boot({"document": given.document})
+    if served == SCRIPT:
+        boot.fetch_and_install(tmp_path)
+        assert ran == [SCRIPT]
+        return
+    with pytest.raises(program.Final, match="which the ticket names"):
+        boot.fetch_and_install(tmp_path)
+    assert ran == []
+
+
+def _read(path: str) -> bytes:
+    return pathlib.Path(path).read_bytes()

@@ -13,7 +13,10 @@ PIN = pins.Pin("sha256:" + "ab" * 32)
 KEY = ed25519.Ed25519PrivateKey.generate()
 DAY = datetime.timedelta(days=1)
 BUNDLE = tickets.Bundle(
-    url="https://platform.test:8446", pins=(PIN,), archives={"x86_64": "cd" * 32}
+    url="https://platform.test:8446",
+    pins=(PIN,),
+    archives={"x86_64": "cd" * 32},
+    installers={"x86_64": "ef" * 32},
 )
 
 
