@@ -51,6 +51,7 @@ class Attach(_Hanging):
             raise kinds.Stop(f"The machine of {machine.node_id} is gone.")
         found = await self._described(driver, resource)
         if found.attached_to == machine.provider_ref:
+            await driver.attach(found, to=machine.provider_ref)  # some had to turn it off for that
             await self.move(held, event=states.Event.SUCCEED)
         elif found.attached_to is not None:
             raise kinds.Stop(

@@ -118,4 +118,23 @@ UNASSIGN_ADDRESS: Final = ApiCall(
     changes=True,
 )
 
+SHUT_DOWN: Final = ApiCall(
+    name="POST /v1/servers/{id}/actions/shutdown",
+    feature=Feature.ADDRESSES,
+    right=_WRITE,
+    changes=True,
+)
+POWER_OFF: Final = ApiCall(
+    name="POST /v1/servers/{id}/actions/poweroff",
+    feature=Feature.ADDRESSES,
+    right=_WRITE,
+    changes=True,
+)
+POWER_ON: Final = ApiCall(
+    name="POST /v1/servers/{id}/actions/poweron",
+    feature=Feature.ADDRESSES,
+    right=_WRITE,
+    changes=True,
+)
+
 ALL: Final = tuple(one for one in list(globals().values()) if isinstance(one, ApiCall))

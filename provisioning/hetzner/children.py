@@ -3,7 +3,8 @@
 All but snapshots have names that are unique in the project, so a repeated order finds what the
 first one made; ours is known by its labels.
 
-Known limit: an address can be given to a machine, or taken from it, only while that is off.
+Known limit: an address is taken from a machine only while that is off, or with its end; for giving
+one see `swaps`.
 """
 
 import dataclasses
@@ -151,24 +152,17 @@ async def create_snapshot(
 
 
 async def attach(api: api_kit.Api, child: contract.Child, *, to: str) -> None:
-    """Gives the volume or address to this machine; where it has it already, nothing is sent."""
+    """Gives the volume to this machine; where it has it already, nothing is sent."""
     now = await describe(api, child)
     if now is None:
         raise _gone(child)
     if now.attached_to == to:
         return
-    if child.kind is _KIND.VOLUME:
-        await api.send(
-            calls.ATTACH_VOLUME,
-            f"/volumes/{child.ref}/actions/attach",
-            body={"server": int(to), "automount": False},
-        )
-    else:
-        await api.send(
-            calls.ASSIGN_ADDRESS,
-            f"/primary_ips/{child.ref}/actions/assign",
-            body={"assignee_id": int(to), "assignee_type": "server"},
-        )
+    await api.send(
+        calls.ATTACH_VOLUME,
+        f"/volumes/{child.ref}/actions/attach",
+        body={"server": int(to), "automount": False},
+    )
 
 
 async def detach(api: api_kit.Api, child: contract.Child) -> None:

@@ -22,6 +22,7 @@ from provisioning.hetzner import (
     planning,
     servers,
     shapes,
+    swaps,
     way_in,
 )
 
@@ -63,6 +64,7 @@ class Driver:
         self._principal = hashlib.sha256(token.token.reveal().encode()).hexdigest()[:12]
         self._api = api_kit.Api(opening, token)
         self._servers = servers.Servers(self._api, memory=opening.memory)
+        self._swaps = swaps.Swaps(self._api, clock=opening.clock, memory=opening.memory)
         self._offers = offers.Offers(self._api, clock=opening.clock, memory=opening.memory)
 
     async def validate(self) -> contract.Validation:
@@ -179,8 +181,11 @@ class Driver:
         )
 
     async def attach(self, child: contract.Child, *, to: str) -> None:
-        """Gives the volume or address to the machine."""
-        await children.attach(self._api, child, to=to)
+        """Gives the volume or address to the machine, which is turned off and on for the latter."""
+        if child.kind is contract.ChildKind.ADDRESS:
+            await self._swaps.attach(child, to=to)
+        else:
+            await children.attach(self._api, child, to=to)
 
     async def detach(self, child: contract.Child) -> None:
         """Takes it away from whatever has it."""

@@ -264,15 +264,26 @@ async def test_b56_a_volume_elsewhere_is_refused_and_both_facts_are_named(
     assert re.search("fsn1", text)
 
 
+@pytest.mark.parametrize("is_soft", [True, False], ids=["shuts-down", "must-be-cut-off"])
 async def test_b70_a_stable_address_outlives_its_machine_and_is_listed_with_its_price(
-    desk: cloud_desk.Desk, hetzner: hetzner_bench.HetznerBench
+    desk: cloud_desk.Desk, hetzner: hetzner_bench.HetznerBench, *, is_soft: bool
 ) -> None:
     address = await _made(desk, kind=ADDRESS, name="front", size_gigabytes=None)
     ref = await _machine(desk, hetzner)
-    await desk.store.transact(
+    hetzner.fake.heeds_shutdowns = is_soft
+    attach = await desk.store.transact(
         lambda tx: resources.attach(tx, resource_id="front", machine_id="web-1", asked=desk.asked)
     )
-    await desk.carry_on()
+    await desk.carry_on(rounds=30)
+    assert (await desk.stands(attach.operation)).state == "done"
+    assert hetzner.ledger.things[_key(address, hetzner)].attached_to == ref
+    machine = hetzner.fake.servers[int(ref)]
+    assert machine["public_net"]["ipv4"]["ip"] == address.address
+    assert machine["status"] == "running"
+    hard = hetzner.ledger.count("POST /v1/servers/{id}/actions/poweroff")
+    assert (hard == 0) is is_soft
+    living = [one for one in hetzner.fake.primary_ips.values() if one["type"] == "ipv4"]
+    assert [str(one["id"]) for one in living] == [address.provider_ref]  # its former one is gone
     automatic = {one.ref for one in hetzner.ledger.living_things()} - {address.provider_ref}
     async with desk.clouds.driver(
         "main", purpose="delete", actor=cloud_desk.ACTOR, changes=True

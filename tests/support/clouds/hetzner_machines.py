@@ -208,6 +208,20 @@ class Machines(hetzner_project.Project):
         action = self.act("reboot_server", ("server", one["id"]))
         return server.Reply(status=201, document={"action": self.shown(action)})
 
+    def power(self, asked: server.Asked) -> server.Reply:
+        """Turns one off or on, a while after it was asked."""
+        one, word = self.one_of(asked, self.servers), asked.path.rsplit("/", 1)[1]
+        is_heeded = word != "shutdown" or self.heeds_shutdowns
+
+        def ended() -> None:
+            if is_heeded:
+                one["status"] = "running" if word == "poweron" else "off"
+
+        commands = {"poweron": "start_server", "poweroff": "stop_server"}
+        command = commands.get(word, "shutdown_server")
+        action = self.act(command, ("server", one["id"]), ended=ended)
+        return server.Reply(status=201, document={"action": self.shown(action)})
+
     def get_actions(self, asked: server.Asked) -> server.Reply:
         wanted = [int(one) for one in asked.query.get("id", [])]
         found = [self.actions[one] for one in wanted if one in self.actions]

@@ -55,6 +55,7 @@ class Project:
         }
         self.action_seconds = action_seconds
         self.server_limit = 5000
+        self.heeds_shutdowns = True
         self.sold_out: set[tuple[str, str]] = set()
         self.ends: dict[str, datetime.datetime] = {}  # of server types
         self.gone_types: set[str] = set()

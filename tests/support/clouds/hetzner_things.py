@@ -104,7 +104,16 @@ class Things(hetzner_machines.Machines):
             raise Refused("not_found", "server not found")
         if target["status"] != "off":
             raise Refused("server_not_stopped", "server must be off")
+        if target["public_net"][one["type"]] is not None:
+            raise Refused(f"server_has_{one['type']}", "server has an address of this type")
         one["assignee_id"] = told["assignee_id"]
+        self.ledger.things[str(one["id"])].attached_to = str(told["assignee_id"])
+        target["public_net"][one["type"]] = {
+            "id": one["id"],
+            "ip": one["ip"],
+            "blocked": False,
+            "dns_ptr": "static.example" if one["type"] == "ipv4" else [],
+        }
         action = self.act("assign_primary_ip", ("primary_ip", one["id"]))
         return server.Reply(status=201, document={"action": self.shown(action)})
 
@@ -114,6 +123,9 @@ class Things(hetzner_machines.Machines):
         if target is not None and target["status"] != "off":
             raise Refused("server_not_stopped", "server must be off")
         one["assignee_id"] = None
+        self.ledger.things[str(one["id"])].attached_to = None
+        if target is not None:
+            target["public_net"][one["type"]] = None
         action = self.act("unassign_primary_ip", ("primary_ip", one["id"]))
         return server.Reply(status=201, document={"action": self.shown(action)})
 
