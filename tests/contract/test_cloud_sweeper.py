@@ -249,8 +249,10 @@ async def test_b74_two_installations_in_one_project_never_see_each_others_machin
     store: contract.Store, hetzner: hetzner_bench.HetznerBench
 ) -> None:
     desk = await _connected(store, hetzner)
-    ours = hetzner.plant(name="web-1-aaaa", tags=_tags("op-1"))
-    theirs = hetzner.plant(name="web-1-bbbb", tags=_tags("op-2", installation=OTHER))
+    theirs = hetzner.plant(name="web-1", tags=_tags("op-1", installation=OTHER))
+    hetzner.fake.servers[int(theirs)]["name"] = "web-1-op1"  # the very name and order of ours
+    ours = hetzner.plant(name="web-1-ours", tags=_tags("op-1"))
+    hetzner.fake.servers[int(ours)]["name"] = "web-1-op1"
     hetzner.plant(name="web-1", tags={})  # somebody's own, of the same name
     await desk.sweeper(orphans="delete", grace=HOUR).sweep_all()
     assert await _listed(desk) == [("machine", ours)]

@@ -302,15 +302,6 @@ async def test_b44_sold_out_in_one_location_is_none_of_the_other_ones_business(
     assert [one.ref for one in bench.ledger.living()] == [created.ref]
 
 
-async def test_b28_sold_out_is_answered_once_for_each_time_that_is_asked(
-    bench: Bench, driver: contract.Driver
-) -> None:
-    bench.fake.sold_out = {("cx23", "fsn1")}
-    for number in range(1, 4):
-        await failing(driver.create(bench.request()))
-        assert len(bench.ledger.seen) == number
-
-
 async def test_b46_a_withdrawn_type_hurts_itself_alone(
     bench: Bench, driver: contract.Driver
 ) -> None:
