@@ -3,8 +3,6 @@
 Never sent again, but to a provider that answers for the same token itself, and then as it was.
 """
 
-import dataclasses
-
 from platform_server.cloud import (
     attempts,
     giving_up,
@@ -77,20 +75,17 @@ async def _find(
 ) -> lookup.Found | lookup.Absent | lookup.Unsettled:
     """One look-up; what it finds is moved on from where the order stands."""
     m, machine, last = step.m, step.machine, step.last
-    request, now = last.request, m.clock.now()
-    seen = await driver.find(request.owner, name=request.name, region=request.region)
-    doubted = dataclasses.replace(last, doubted_at=last.doubted_at or now)
-    verdict = lookup.judge(seen, attempt=doubted, rules=driver.lookup, now=m.clock.now())
+    now = m.clock.now()
+    verdict = await removal.sight(m, attempt=last, driver=driver)
     if isinstance(verdict, lookup.Found):
         found = verdict.instance
         unresolved = step.held.operation.state is _S.UNRESOLVED
         await ordering.accept(
             step,
             created=provider.Created(ref=found.ref, children=found.children, instance=found),
+            others=verdict.others,
             event=_E.ADOPT if unresolved else _E.ACCEPT,
         )
-        for extra in verdict.others:  # one order must not have two
-            await driver.delete(extra.ref, region=extra.region)
         return verdict
 
     async def work(tx: contract.Tx) -> None:

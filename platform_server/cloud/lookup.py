@@ -12,7 +12,7 @@ import datetime
 from typing import Final
 
 from platform_server.cloud import attempts
-from provisioning import contract, providers
+from provisioning import contract, outcomes, providers
 
 CALL: Final = providers.TimeLimits().longest_change
 """A create call that was cut off, or is not sent yet by an engine that stood still, may still be
@@ -54,7 +54,10 @@ def judge(
     if mine:
         return Found(mine[0], tuple(mine[1:]))
     name = attempt.request.name
-    unmarked = any(one.owner is None and one.name == name for one in sightings.instances)
+    is_anothers = attempt.outcome == outcomes.Outcome.EXISTS_FOREIGN.value  # so it was refused
+    unmarked = not is_anothers and any(
+        one.owner is None and one.name == name for one in sightings.instances
+    )
     if not sightings.is_complete or unmarked:
         return Unsettled(0)
     clean = attempt.clean_answers + 1

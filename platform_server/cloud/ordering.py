@@ -13,6 +13,7 @@ from platform_server.cloud import (
     attempts,
     consent,
     costs,
+    doubles,
     lookup,
     machines,
     means,
@@ -201,9 +202,13 @@ async def accept(
     step: steps.Step,
     *,
     created: provider.Created,
+    others: Sequence[provider.Instance] = (),
     event: states.Event = _E.ACCEPT,
 ) -> None:
-    """Stores the provider's id, and what hangs on the machine, before anything else is asked."""
+    """Stores the provider's id, and what hangs on the machine, before anything else is asked.
+
+    `others` carry the same ids: one order must not have two machines, so they are taken away.
+    """
     machine, last, now = step.machine, step.last, step.m.clock.now()
 
     async def work(tx: contract.Tx) -> None:
@@ -212,6 +217,7 @@ async def accept(
         if fresh is None:
             raise attempts.NotSettled("The attempt that was sent is not stored.")
         await removal.present_rows(tx, machine=machine, attempt=fresh, created=created, now=now)
+        await doubles.take_away(tx, m=step.m, machine=machine, others=others)
         await step.moved(
             tx,
             holding.Move(
@@ -241,7 +247,7 @@ async def not_created(step: steps.Step, *, fault: outcomes.Fault) -> None:
             await costs.end(tx, subject_id=step.machine.machine_id, until=step.machine.ordered_at)
             return
         await attempts.note(tx, attempt=last, fault=fault)
-        if outcome in ENDS:
+        if outcome in ENDS and rest is None:
             await removal.settle_rows(
                 tx,
                 machine=step.machine,
@@ -251,21 +257,27 @@ async def not_created(step: steps.Step, *, fault: outcomes.Fault) -> None:
         else:
             await attempts.note_doubt(tx, attempt=last, now=now)
 
-    if outcome in ENDS and await _is_half_made(step):
+    rest = await _look_for_rest(step, refused=fault) if outcome in ENDS else None
+    if isinstance(rest, lookup.Found):
+        found = rest.instance
+        made = provider.Created(ref=found.ref, children=found.children, instance=found)
+        await accept(step, created=made, others=rest.others)
         return
     await m.store.transact(work)
+    if isinstance(rest, outcomes.Fault):
+        raise means.later(rest) from rest
     if outcome in _NOT_DONE:
         raise _not_now(fault, tries=step.held.operation.tries) from fault
 
 
-async def _is_half_made(step: steps.Step) -> bool:
-    """Whether a refused order has left something of ours behind, which is then taken over."""
-    last = await step.m.store.read(
-        lambda tx: attempts.find_last(tx, operation_id=step.held.operation.operation_id)
-    )
-    if last is None:
-        return False
-    request = last.request
+async def _look_for_rest(
+    step: steps.Step, *, refused: outcomes.Fault
+) -> lookup.Found | outcomes.Fault | None:
+    """What a refused order has left behind of ours; None: it was looked for, and nothing is there.
+
+    A fault: nobody knows, so the attempt stays in doubt and is looked up until that is settled.
+    """
+    last = dataclasses.replace(step.last, outcome=refused.outcome.value)
     try:
         async with step.m.clouds.driver(
             step.machine.connection_id,
@@ -274,17 +286,20 @@ async def _is_half_made(step: steps.Step) -> bool:
             operation_id=step.held.operation.operation_id,
             changes=False,
         ) as driver:
-            seen = await driver.find(request.owner, name=request.name, region=request.region)
-    except (outcomes.Fault, kinds.TryLater):
-        return False  # the refusal itself was clear; the sweeper finds what it left
-    mine = [one for one in seen.instances if lookup.is_mine(one, attempt=last)]
-    if not mine:
-        return False
-    await accept(
-        step,
-        created=provider.Created(ref=mine[0].ref, children=mine[0].children, instance=mine[0]),
-    )
-    return True
+            verdict = await removal.sight(step.m, attempt=last, driver=driver)
+    except outcomes.Fault as fault:
+        return fault
+    except kinds.TryLater as paused:
+        return _unknown(str(paused))
+    if isinstance(verdict, lookup.Found):
+        return verdict
+    if isinstance(verdict, lookup.Unsettled) and not verdict.clean_answers:
+        return _unknown("The provider did not show all that it has.")
+    return None
+
+
+def _unknown(said: str) -> outcomes.Fault:
+    return outcomes.Fault(said, outcome=outcomes.Outcome.UNKNOWN, topic=outcomes.Topic.OTHER)
 
 
 async def _is_sent(tx: contract.Tx, *, attempt: attempts.Attempt) -> bool:

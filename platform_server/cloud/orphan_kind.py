@@ -28,9 +28,16 @@ class Made:
 
 
 async def delete(
-    tx: store_contract.Tx, *, orphan: orphans.Orphan, asked: requests.Asked
+    tx: store_contract.Tx,
+    *,
+    orphan: orphans.Orphan,
+    is_double: bool = False,
+    asked: requests.Asked,
 ) -> records.Operation:
-    """Stores the operation, or gives the one that is open."""
+    """Stores the operation, or gives the one that is open.
+
+    `is_double`: an order has found another machine of its own, so it may go while that is open.
+    """
     subject = f"orphan/{orphan.connection_id}/{orphan.kind}/{orphan.provider_ref}"
     await tx.lock(f"cloud-{subject}")
     present = await records.find_open(tx, subject=subject)
@@ -49,6 +56,7 @@ async def delete(
             "provider_ref": orphan.provider_ref,
             "region": orphan.region,
             "name": orphan.name,
+            "is_double": is_double,
         },
         created_at=asked.now,
         created_by=asked.by,
@@ -161,7 +169,8 @@ class DeleteOrphan:
             if kind == orphans.MACHINE
             else present.has_child(kind=kind, ref=ref)
         )
-        if is_known or owner.operation in present.open_operations:
+        is_awaited = owner.operation in present.open_operations and not request.get("is_double")
+        if is_known or is_awaited:
             raise kinds.Stop("It belongs to something known by now, so it is not deleted.")
 
     async def _move(

@@ -6,12 +6,22 @@ until it is settled: what appears late is deleted as well. Gone is what the prov
 the machine and every child; an answer that it does not know the machine is that, not a failure.
 """
 
+import dataclasses
 import datetime
 from collections.abc import Sequence
 from typing import Final
 
 from platform_server.audit import events
-from platform_server.cloud import attempts, children, costs, lookup, machines, means, tickets
+from platform_server.cloud import (
+    attempts,
+    children,
+    costs,
+    doubles,
+    lookup,
+    machines,
+    means,
+    tickets,
+)
 from platform_server.dispatch import giving
 from platform_server.nodes import records as node_records
 from platform_server.nodes import registry, scheduling
@@ -149,26 +159,23 @@ async def look_up(
     driver: provider.Driver,
 ) -> lookup.Found | lookup.Absent | lookup.Unsettled:
     """One look-up of an attempt in doubt, written down; raises `outcomes.Fault`."""
-    request = attempt.request
-    now = m.clock.now()
-    if attempt.doubted_at is None:
-
-        async def doubt(tx: contract.Tx) -> None:
-            await holding.require(tx, held=held)
-            await attempts.note_doubt(tx, attempt=attempt, now=now)
-
-        await m.store.transact(doubt)
-    sightings = await driver.find(request.owner, name=request.name, region=request.region)
-    verdict = lookup.judge(sightings, attempt=attempt, rules=driver.lookup, now=m.clock.now())
+    verdict = await sight(m, attempt=attempt, driver=driver)
     await m.store.transact(
         lambda tx: _write_look(
             tx, m=m, held=held, machine=machine, attempt=attempt, verdict=verdict
         )
     )
-    if isinstance(verdict, lookup.Found):
-        for extra in verdict.others:  # one order must not have two
-            await driver.delete(extra.ref, region=extra.region)
     return verdict
+
+
+async def sight(
+    m: means.Means, *, attempt: attempts.Attempt, driver: provider.Driver
+) -> lookup.Found | lookup.Absent | lookup.Unsettled:
+    """What one look-up says of an attempt; nothing is written. Raises `outcomes.Fault`."""
+    request = attempt.request
+    doubted = dataclasses.replace(attempt, doubted_at=attempt.doubted_at or m.clock.now())
+    seen = await driver.find(request.owner, name=request.name, region=request.region)
+    return lookup.judge(seen, attempt=doubted, rules=driver.lookup, now=m.clock.now())
 
 
 async def _write_look(
@@ -183,6 +190,7 @@ async def _write_look(
     now = m.clock.now()
     await holding.require(tx, held=held)
     if isinstance(verdict, lookup.Unsettled):
+        await attempts.note_doubt(tx, attempt=attempt, now=now)
         await attempts.note_look(tx, attempt=attempt, clean_answers=verdict.clean_answers, now=now)
     elif isinstance(verdict, lookup.Absent):
         await settle_rows(tx, machine=machine, attempt=attempt, now=now)
@@ -198,6 +206,7 @@ async def _write_look(
             ),
             now=now,
         )
+        await doubles.take_away(tx, m=m, machine=machine, others=verdict.others)
 
 
 async def present_rows(
