@@ -9,8 +9,11 @@ Known limit: nothing is judged here. Who believes an assertion verifies it; that
 is looked at only where it comes from a file.
 """
 
+import errno
+import os
 import pathlib
 import re
+import stat
 from typing import Any, Final
 
 from provisioning import outcomes, providers
@@ -40,23 +43,37 @@ def gcp_audience(*, project_number: str, pool: str, provider: str) -> str:
 
 
 class FileAssertion:
-    """The JWT that somebody else keeps fresh in a file, read anew for every exchange."""
+    """The JWT that somebody else keeps fresh in a file, read anew for every exchange.
 
-    def __init__(self, path: pathlib.Path) -> None:
+    Only below `folder`, which the operator names: a connection's path is a person's word, and
+    neither shows which other files exist nor has a token from elsewhere sent away.
+    """
+
+    def __init__(self, path: pathlib.Path, *, folder: pathlib.Path | None) -> None:
         self._path = path
+        self._folder = folder
 
     def __call__(self, audience: str, /) -> str:
         """What the file holds now; the audience is whoever wrote it's to choose.
 
         Raises:
-            Fault: `AUTH_LOST`: there is no such file, it is too large, or holds no JWT.
+            Fault: `AUTH_LOST`: it is not below the folder, there is no such file, it is no file, it
+                is too large, or holds no JWT.
         """
         del audience
+        if self._folder is None:
+            raise self._refused(
+                "[cloud] token_folder names no folder below which such files may be"
+            )
         try:
-            with self._path.open("rb") as opened:
-                raw = opened.read(MOST_ASSERTION_BYTES + 1)
-        except OSError as fault:
-            raise self._refused(fault.strerror or "it cannot be read") from fault
+            path = (
+                self._path.resolve()
+            )  # whoever keeps it fresh may use links, to within the folder
+            if not path.is_relative_to(self._folder.resolve()):
+                raise self._refused(f"it is not below {self._folder} ([cloud] token_folder)")
+            raw = _read(path)
+        except (OSError, RuntimeError) as fault:  # links in a circle are a RuntimeError
+            raise self._refused(getattr(fault, "strerror", "") or "it cannot be read") from fault
         text = raw.decode("ascii", errors="replace").strip()
         if len(raw) > MOST_ASSERTION_BYTES or not _JWT.fullmatch(text):
             raise self._refused("it holds no JSON web token")
@@ -70,6 +87,18 @@ class FileAssertion:
             topic=outcomes.Topic.AUTH,
             code="federated-token-file",
         )
+
+
+def _read(path: pathlib.Path) -> bytes:
+    """The beginning of a regular file, without waiting for a writer of what is none."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as opened:
+            return opened.read(MOST_ASSERTION_BYTES + 1)
+    finally:
+        os.close(descriptor)
 
 
 class SubjectTokens:

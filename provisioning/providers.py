@@ -9,6 +9,7 @@ import datetime
 import enum
 import importlib
 import ipaddress
+import pathlib
 import urllib.parse
 from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, Protocol, cast
@@ -65,7 +66,8 @@ class Opening:
     `settings` are the connection's own (project, resource group, default region), `endpoints`
     addresses in place of the provider's, by the provider's own names for them (`""` for the only
     one); drivers that federate call `assertion`. `may_stay_here`: an address in the settings, or in
-    the provider's own catalogue, may be plain http on this very host.
+    the provider's own catalogue, may be plain http on this very host. Token files are read below
+    `token_folder` alone.
     """
 
     settings: Mapping[str, Any]
@@ -76,6 +78,7 @@ class Opening:
     assertion: Assertion | None = None
     limits: TimeLimits = TimeLimits()
     may_stay_here: bool = False
+    token_folder: pathlib.Path | None = None
     memory: MutableMapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
 

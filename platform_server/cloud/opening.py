@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import datetime
 import importlib
+import pathlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -70,6 +71,9 @@ class ProviderOpener:
                     clock=self._clock,
                     endpoints=endpoints,
                     assertion=await self._assertion(opening),
+                    token_folder=None
+                    if self._cloud.token_folder is None
+                    else pathlib.Path(self._cloud.token_folder),
                     memory=self._memory(connection),
                     may_stay_here=self._cloud.allow_endpoints,
                 ),

@@ -398,6 +398,10 @@ class CloudGroup(Group):
     """The public https address under which the documents of this Platform's own issuer can be read,
     `enlist cloud issuer export DIR`. Needed for credentials that federate."""
 
+    token_folder: Annotated[str, Field(max_length=4096, pattern="^/")] | None = None
+    """The folder below which files with federated tokens may be that a connection names
+    (`azure-token-file`). Unset, no such file is read."""
+
     launch_seconds: Annotated[float, Field(ge=1, le=86_400)] = 900
     """How long a provider may take from the order until the machine runs."""
 

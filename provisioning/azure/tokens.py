@@ -50,6 +50,7 @@ class Tokens:
         self._proof = proof
         self._clock = opening.clock
         self._assertion = opening.assertion
+        self._folder = opening.token_folder
         self._lock = asyncio.Lock()
         self._memory = opening.memory
         self._client = client.Client(
@@ -93,7 +94,7 @@ class Tokens:
         await self._client.close()
 
     async def _fetch(self) -> secret_kit.Secret:
-        proof = self._proven()
+        proof = await asyncio.to_thread(self._proven)  # it may read a file
         answer = await self._client.send(
             calls.TOKEN,
             f"/{self._proof.tenant_id}/oauth2/v2.0/token",
@@ -118,7 +119,7 @@ class Tokens:
             return {"client_secret": self._proof.client_secret.reveal()}
         if isinstance(self._proof, credentials.AzureTokenFile):
             source: providers.Assertion = federation.FileAssertion(
-                pathlib.Path(self._proof.federated_token_file)
+                pathlib.Path(self._proof.federated_token_file), folder=self._folder
             )
         else:
             source = federation.needed(self._assertion)

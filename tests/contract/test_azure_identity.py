@@ -141,7 +141,10 @@ async def test_the_token_file_is_read_again_for_each_exchange(
     file = tmp_path / "token"
     file.write_text(asserted(bench, key) + "\n")
     driver = opened_with(
-        bench, credentials.Kind.AZURE_TOKEN_FILE, {"federated_token_file": str(file)}
+        bench,
+        credentials.Kind.AZURE_TOKEN_FILE,
+        {"federated_token_file": str(file)},
+        token_folder=tmp_path,
     )
     try:
         await driver.inventory(bench_kit.INSTALLATION)

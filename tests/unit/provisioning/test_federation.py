@@ -1,5 +1,6 @@
 """Whom assertions are for, and those that somebody else writes into a file."""
 
+import os
 import pathlib
 
 import pytest
@@ -14,7 +15,7 @@ def a_jwt(tail: str = "c2ln") -> str:
 def test_a_file_is_read_anew_for_each_exchange(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "token"
     path.write_text(a_jwt("b2xk") + "\n")
-    assertion = federation.FileAssertion(path)
+    assertion = federation.FileAssertion(path, folder=tmp_path)
     assert assertion("api://any") == a_jwt("b2xk")
     path.write_text(a_jwt("bmV3"))
     assert assertion("api://any") == a_jwt("bmV3")
@@ -36,7 +37,7 @@ def test_a_file_that_holds_no_token_pauses_the_connection_and_shows_nothing_of_i
     if content is not None:
         path.write_text(content)
     with pytest.raises(outcomes.Fault) as caught:
-        federation.FileAssertion(path)("api://any")
+        federation.FileAssertion(path, folder=tmp_path)("api://any")
     assert caught.value.outcome is outcomes.Outcome.AUTH_LOST
     assert str(path) in str(caught.value)
     assert not content or content not in str(caught.value)
@@ -67,3 +68,33 @@ def test_a_supplier_of_subject_tokens_asks_for_its_audience_alone() -> None:
 def test_without_an_issuer_the_setting_is_named() -> None:
     with pytest.raises(outcomes.Fault, match=r"\[cloud\] issuer_url"):
         federation.needed(None)
+
+
+def _why(path: pathlib.Path, *, folder: pathlib.Path | None) -> str:
+    with pytest.raises(outcomes.Fault) as caught:
+        federation.FileAssertion(path, folder=folder)("api://any")
+    assert caught.value.outcome is outcomes.Outcome.AUTH_LOST
+    return str(caught.value).replace(str(path), "FILE")
+
+
+def test_a_token_file_that_is_no_file_is_refused_at_once(tmp_path: pathlib.Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)  # opened as a file it would wait for a writer, for ever
+    assert "no regular file" in _why(fifo, folder=tmp_path)
+    assert "no regular file" in _why(tmp_path, folder=tmp_path)
+
+
+def test_a_token_file_outside_its_folder_is_refused_whether_it_exists_or_not(
+    tmp_path: pathlib.Path,
+) -> None:
+    folder, elsewhere = tmp_path / "tokens", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.write_text(a_jwt())
+    leading_out = folder / "link"
+    leading_out.symlink_to(elsewhere)
+    ways = [elsewhere, tmp_path / "never", folder / ".." / "elsewhere", leading_out]
+    assert len({_why(path, folder=folder) for path in ways}) == 1
+    assert "token_folder" in _why(elsewhere, folder=None)
+    (folder / "data").write_text(a_jwt())
+    (folder / "token").symlink_to("data")  # as what renews tokens by renaming does
+    assert federation.FileAssertion(folder / "token", folder=folder)("api://any") == a_jwt()
