@@ -10,6 +10,7 @@ import pydantic
 from wire_protocol import admin, cloud
 from wire_protocol import operations as operation_models
 
+MOST_SNIPPET = 4000
 MOST_DISK_GIGABYTES = 16_384
 MOST_SSH_SECONDS = 7 * 86_400
 LONGEST_KEY = 1024  # an RSA key of 4096 bits has 730 characters
@@ -73,6 +74,15 @@ class OrderMachine(admin.Request):
     ] = None
     public_ipv4: bool = True
     public_ipv6: bool = True
+    first_boot: Annotated[
+        str | None,
+        pydantic.Field(
+            min_length=1,
+            max_length=MOST_SNIPPET,
+            description="Joined to our first-boot data: a #cloud-config, or a script that begins "
+            "with #!. It is kept as it is, so it must hold no secret.",
+        ),
+    ] = None
     labels: Annotated[admin.Labels, pydantic.Field(default_factory=dict)]
     ssh: Ssh | None = None
     purpose: Annotated[str | None, pydantic.Field(max_length=200, pattern=_PLAIN)] = None

@@ -97,6 +97,11 @@ def _span(context: click.Context, parameter: click.Parameter, value: str) -> dat
     help="A label of the node. May repeat.",
 )
 @click.option(
+    "--first-boot",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="File joined to our first boot: a #cloud-config or a script; no secrets in it.",
+)
+@click.option(
     "--ssh-key",
     type=click.Path(path_type=Path, dir_okay=False),
     callback=_ssh_key,
@@ -136,6 +141,7 @@ def create(
     no_ipv4: bool,
     no_ipv6: bool,
     labels: dict[str, str],
+    first_boot: Path | None,
     ssh_key: str | None,
     ssh_from: Sequence[str],
     ssh_for: datetime.timedelta,
@@ -175,6 +181,7 @@ def create(
         public_ipv4=not no_ipv4,
         public_ipv6=not no_ipv6,
         labels=labels,
+        first_boot=_text_of(first_boot),
         ssh_key=ssh_key,
         ssh_from=ssh_from,
         ssh_seconds=int(ssh_for.total_seconds()) if ssh_key else None,
@@ -196,6 +203,15 @@ def create(
         shown["machine"] = connection.ask(calls.get(ordered["machine"]["machine_id"]))
     printing.show(shown, lines=lambda: following.lines(found))
     following.tell_end(found)
+
+
+def _text_of(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path} cannot be read as text.") from error
 
 
 def _order(call: call_kit.Call[Any], *, wait: bool) -> Any:

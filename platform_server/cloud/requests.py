@@ -71,6 +71,7 @@ class Order:
     disk_gigabytes: int | None = None
     public_ipv4: bool = True
     public_ipv6: bool = True
+    first_boot: str | None = None  # an operator's snippet, which `first_boot.parse_snippet` took
     ssh: provider.Ssh | None = None
     purpose: str | None = None
     price: provider.Price | None = None
@@ -285,8 +286,8 @@ async def resolve(
 ) -> Made:
     """Settles an unresolved order by a person's word.
 
-    `adopt` needs the provider's id of the machine; that it carries our tags is still asked of the
-    provider before anything else is done with it. Raises `NoSuchOperation`, `WrongState`, `Busy`.
+    `adopt` needs the provider's id of the machine and stores that wish alone: the reconciler asks
+    the provider, and takes it only if it carries this order's tags. Raises `NoSuchOperation`, `WrongState`, `Busy`.
     """
     operation, machine = await _of_order(tx, operation_id=operation_id)
     if operation.state is not states.State.UNRESOLVED:
@@ -296,35 +297,29 @@ async def resolve(
     last = await attempts.find_last(tx, operation_id=operation_id)
     if last is None or last.state is not attempts.State.SENT:
         raise WrongState("The operation has no attempt in doubt.")
-    held = await holding.claim(
-        tx, operation_id=operation_id, holder=f"person:{secrets.token_hex(4)}", now=asked.now
-    )
-    if held is None:
-        raise Busy("The operation is just being looked at; try again in a few seconds.")
-    move = holding.Move(event=_EVENTS[choice], detail=f"{asked.by} chose {choice}.")
     if choice == "adopt":
         if not provider_ref:
             raise WrongState(
                 "To adopt, say which machine: the provider's id of it (--ref), as its console "
                 "shows it."
             )
-        await attempts.set_present(tx, attempt=last, ref=provider_ref, progress=None, now=asked.now)
-        await machines.set_present(
-            tx,
-            machine_id=machine.machine_id,
-            ref=provider_ref,
-            name=last.request.name,
-            now=asked.now,
-        )
-    else:
-        await attempts.set_settled(tx, attempt=last, state=attempts.State.ABSENT, now=asked.now)
-        await tickets.revoke(tx, enrollment_id=last.enrollment_id, now=asked.now)
-        none_was_made = choice == "retry"  # then none has cost anything
-        await costs.end(
-            tx,
-            subject_id=machine.machine_id,
-            until=machine.ordered_at if none_was_made else asked.now,
-        )
+        await attempts.wish_adopted(tx, attempt=last, ref=provider_ref)
+        await holding.wake(tx, operation_id=operation_id, now=asked.now)
+        return Made(operation=operation, machine=machine)
+    held = await holding.claim(
+        tx, operation_id=operation_id, holder=f"person:{secrets.token_hex(4)}", now=asked.now
+    )
+    if held is None:
+        raise Busy("The operation is just being looked at; try again in a few seconds.")
+    move = holding.Move(event=_EVENTS[choice], detail=f"{asked.by} chose {choice}.")
+    await attempts.set_settled(tx, attempt=last, state=attempts.State.ABSENT, now=asked.now)
+    await tickets.revoke(tx, enrollment_id=last.enrollment_id, now=asked.now)
+    none_was_made = choice == "retry"  # then none has cost anything
+    await costs.end(
+        tx,
+        subject_id=machine.machine_id,
+        until=machine.ordered_at if none_was_made else asked.now,
+    )
     if choice == "give-up":
         await machines.set_forgotten(tx, machine_id=machine.machine_id, by=asked.by, now=asked.now)
         await costs.end(tx, subject_id=machine.machine_id, until=asked.now)
@@ -395,7 +390,6 @@ async def resume_template(
 
 
 _EVENTS: Final[Mapping[str, states.Event]] = {
-    "adopt": states.Event.ADOPT,
     "retry": states.Event.RETRY,
     "give-up": states.Event.GIVE_UP,
 }
@@ -442,6 +436,7 @@ def _wish_of(order: Order) -> Mapping[str, Any]:
         "network": order.network,
         "subnet": order.subnet,
         "disk_gigabytes": order.disk_gigabytes,
+        "first_boot": order.first_boot,
         "without": [
             name
             for name, wished in (("ipv4", order.public_ipv4), ("ipv6", order.public_ipv6))

@@ -16,6 +16,7 @@ from platform_server.cloud import attempts, machines
 from platform_server.nodes import configured, records, registry, states
 from platform_server.store import contract
 from platform_server.tokens import ending, issue
+from provisioning import first_boot
 from runtime_kit import clock
 from wire_protocol import ids, pins, statements, tickets
 
@@ -112,9 +113,12 @@ async def mint(
     )
     content = document.to_bytes()
     ticket = tickets.sealed_by(document, minting.sign(content)[-1], content=content)
+    rendered, snippet = minting.render(ticket.to_wire()), machine.wish.get("first_boot")
     return Minted(
         enrollment_id=issued.enrollment.enrollment_id,
-        first_boot=minting.render(ticket.to_wire()),
+        first_boot=rendered
+        if snippet is None
+        else first_boot.add_snippet(rendered, first_boot.parse_snippet(snippet)),
     )
 
 

@@ -17,7 +17,7 @@ from platform_server.cloud import catalogue, connecting, merging, requests
 from platform_server.endpoints import calls, cloud_means, cloud_shown, refusals, routes
 from platform_server.store import contract
 from provisioning import contract as provider_contract
-from provisioning import providers
+from provisioning import first_boot, providers
 from wire_protocol import cloud, cloud_machines, ids
 
 _LOCAL: Final = providers.ALIASES["local"]
@@ -96,6 +96,7 @@ class Ordering:
             public_ipv4=body.public_ipv4,
             public_ipv6=body.public_ipv6,
             labels=body.labels,
+            first_boot=_snippet(body.first_boot),
             ssh=ssh,
             purpose=body.purpose,
             price=judged.price,
@@ -168,6 +169,15 @@ def _ssh(
         sources=tuple(_networks(wished.sources)),
         until=now + datetime.timedelta(seconds=wished.seconds) if wished.sources else None,
     )
+
+
+def _snippet(text: str | None) -> str | None:
+    if text is not None:
+        try:
+            first_boot.parse_snippet(text)
+        except ValueError as fault:
+            raise refusals.invalid("first_boot", f"first_boot: {fault}") from None
+    return text
 
 
 def _networks(texts: Sequence[str]) -> list[str]:

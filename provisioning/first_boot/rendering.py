@@ -31,6 +31,9 @@ SCRIPT_HEADER: Final = "#!/bin/sh\n"
 FOLDER: Final = "/run/enlist-first-boot"
 UNIT: Final = "enlist-first-boot.service"
 WIPE_UNIT: Final = "enlist-first-boot-wipe.service"
+_NO_PASSWORDS: Final = {"ssh_pwauth": False}
+"""For sshd. Some providers set a password for root, and mail it, where no key was ordered."""
+
 _PROGRAM_PATH: Final = f"{FOLDER}/program.py"
 _END: Final = "ENLIST_END"
 _TEXTS: Final = ("platform_url", "bundle_url", "node_id", "token")
@@ -100,9 +103,13 @@ def render(
             raise ValueError("A snippet needs an image with cloud-init; this one gets a script.")
         text = f"{SCRIPT_HEADER}{begin}"
     else:
-        config: dict[str, Any] = {"bootcmd": [begin]}
+        config: dict[str, Any] = {"bootcmd": [begin], **_NO_PASSWORDS}
         text = HEADER + _emit(config if snippet is None else snippets.merged(config, snippet))
         _require_same(text, begin=begin)
+    return _fitting(text)
+
+
+def _fitting(text: str) -> str:
     size = len(text.encode("ascii"))
     if size > contract.MOST_FIRST_BOOT_BYTES:
         raise ValueError(
@@ -110,6 +117,16 @@ def render(
             f"{contract.MOST_FIRST_BOOT_BYTES}: shorten the snippet."
         )
     return text
+
+
+def add_snippet(text: str, snippet: snippets.Snippet) -> str:
+    """First-boot data that was rendered, with what an operator adds; `ValueError` as `render`."""
+    if not text.startswith(HEADER):
+        raise ValueError("A snippet needs an image with cloud-init; this one gets a script.")
+    config = yaml.safe_load(text)
+    joined = HEADER + _emit(snippets.merged(config, snippet))
+    _require_same(joined, begin=config["bootcmd"][0])
+    return _fitting(joined)
 
 
 def _beginning(ticket: Ticket) -> str:

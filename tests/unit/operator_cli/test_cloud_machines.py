@@ -144,12 +144,15 @@ def test_every_wish_crosses_in_its_field(
 ) -> None:
     key = tmp_path / "id.pub"
     key.write_text(f"{KEY}\n")
+    snippet = tmp_path / "boot.yaml"
+    snippet.write_text("#cloud-config\npackages: [jq]\n")
     line = [
         *("cloud", "machines", "create", "web-1", "--provider", "aws", "--connection", "prod"),
         *("--region", "eu-central-1", "--size", "m7i.large", "--untested", "--image", "ami-1"),
         *("--role", "build", "--network", "vpc-1", "--subnet", "subnet-1", "--nested-virt"),
         *("--ssh-key", str(key), "--ssh-from", "192.0.2.0/24", "--ssh-for", "2h"),
         *("--purpose", "a trial", "--disk", "40", "--no-ipv4", "--no-ipv6", "-l", "site=north"),
+        *("--first-boot", str(snippet)),
     ]
     assert enlist(*line).code == 0
     assert platform.seen[-1].body == {
@@ -168,6 +171,7 @@ def test_every_wish_crosses_in_its_field(
         "public_ipv4": False,
         "public_ipv6": False,
         "labels": {"site": "north"},
+        "first_boot": "#cloud-config\npackages: [jq]\n",
         "ssh": {"public_key": KEY, "sources": ["192.0.2.0/24"], "seconds": 7200},
         "purpose": "a trial",
     }
