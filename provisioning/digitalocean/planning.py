@@ -6,7 +6,7 @@ scopes are named as unproved.
 
 from typing import Any, Final
 
-from provisioning import contract, naming, outcomes
+from provisioning import contract, naming, outcomes, wide_open
 from provisioning.digitalocean import calls, children, errors, reading
 from provisioning.digitalocean import client as client_kit
 
@@ -91,7 +91,7 @@ async def plan(client: client_kit.Client, request: contract.Request) -> contract
     account = (await client.send(calls.ACCOUNT, "/v2/account"))["account"]
     listed = await client.send(calls.LIST, "/v2/droplets", params={"per_page": 1})
     limit, in_use = int(account["droplet_limit"]), int(listed["meta"]["total"])
-    warnings: list[str] = []
+    warnings = wide_open.warnings(request, provider="DigitalOcean")
     if in_use >= limit:
         warnings.append(
             f"The account's {limit} droplets are all in use; "
@@ -105,7 +105,7 @@ async def plan(client: client_kit.Client, request: contract.Request) -> contract
 
 
 def _of_the_wish(request: contract.Request) -> list[str]:
-    refusals = []
+    refusals = wide_open.refusals(request, provider="DigitalOcean")
     if len(request.name) > _LONGEST_NAME:
         refusals.append(f"The name {request.name} is longer than {_LONGEST_NAME} characters.")
     if not request.public_ipv4:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from provisioning import answers, contract, outcomes, shaped
+from provisioning import answers, contract, outcomes, shaped, wide_open
 from provisioning.libcloud_drivers import errors
 
 MOST_PAGES: Final = 500
@@ -114,9 +114,14 @@ class Driver:
         with shaped.reading(f"What {self.provider} tells of its offer"):
             plan = await self._dialect.settle(request)
         refusals = [*plan.refusals, *_beyond(request, self.capabilities)]
+        warnings = [*plan.warnings]
+        if contract.Capability.SSH_KEY in self.capabilities:
+            title = self.provider.capitalize()
+            refusals += wide_open.refusals(request, provider=title)
+            warnings += wide_open.warnings(request, provider=title)
         return contract.Plan(
             refusals=tuple(refusals),
-            warnings=plan.warnings,
+            warnings=tuple(warnings),
             price=plan.price,
             settled=plan.settled,
         )

@@ -8,7 +8,7 @@ import dataclasses
 import re
 from typing import Any, Final
 
-from provisioning import contract, outcomes
+from provisioning import contract, outcomes, wide_open
 from provisioning.upcloud import calls, children, errors, reading
 from provisioning.upcloud import client as client_kit
 
@@ -113,7 +113,10 @@ async def plan(
         disk_gigabytes=request.disk_gigabytes or size.disk_bytes // 10**9,
     )
     return contract.Plan(
-        refusals=tuple(refusals), price=size.prices.get(request.region), settled=settled
+        refusals=tuple(refusals),
+        warnings=tuple(wide_open.warnings(request, provider="UpCloud")),
+        price=size.prices.get(request.region),
+        settled=settled,
     )
 
 
@@ -155,7 +158,7 @@ async def _templates(client: client_kit.Client) -> list[dict[str, Any]]:
 
 
 def _of_the_wish(request: contract.Request) -> list[str]:
-    refusals = []
+    refusals = wide_open.refusals(request, provider="UpCloud")
     if is_address(request.first_boot):
         refusals.append("First-boot data that begins with an address would be fetched by UpCloud.")
     if request.network is not None or request.subnet is not None:
