@@ -18,7 +18,9 @@ SCRIPT_PLACE: Final = "/var/lib/cloud/scripts/per-instance/90-operator"
 _MARK: Final = "\ufeff"
 _CONFIG: Final = "#cloud-config"
 # Keys under which an order of the operator's would undo what the machine is for.
-_OURS: Final = frozenset({"power_state", "datasource", "datasource_list", "cloud_init_modules"})
+_OURS: Final = frozenset(
+    {"power_state", "datasource", "datasource_list", "cloud_init_modules", "ssh_pwauth"}
+)
 _JOINED: Final = ("bootcmd", "write_files")
 
 

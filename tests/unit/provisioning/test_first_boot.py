@@ -61,6 +61,12 @@ def test_it_is_ascii_with_line_feeds_and_fits_every_provider_with_room_for_a_sni
     assert text.startswith("#cloud-config\n")
 
 
+def test_no_password_opens_a_new_machine_and_no_snippet_allows_one() -> None:
+    assert yaml.safe_load(first_boot.render(ticket()))["ssh_pwauth"] is False
+    with pytest.raises(ValueError, match="may not set ssh_pwauth"):
+        first_boot.parse_snippet("#cloud-config\nssh_pwauth: true\n")
+
+
 def test_the_same_ticket_gives_the_same_bytes() -> None:
     assert first_boot.render(ticket()) == first_boot.render(ticket())
 

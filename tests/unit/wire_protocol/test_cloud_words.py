@@ -42,6 +42,6 @@ def test_a_secret_of_any_kind_warns_as_an_argument() -> None:
 def test_a_public_key_is_one_line(more: str) -> None:
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKHEChAn"
     for comment in ("", " jo@example", " Jo Doe (büro)"):
-        assert cloud_machines.Ssh(public_key=key + comment).public_key == key + comment
+        assert cloud_machines.Ssh(public_key=key + comment, sources=[]).public_key == key + comment
     with pytest.raises(pydantic.ValidationError):
-        cloud_machines.Ssh(public_key=key + more)
+        cloud_machines.Ssh(public_key=key + more, sources=[])
