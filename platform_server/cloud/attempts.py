@@ -241,6 +241,11 @@ async def set_present(
     )
 
 
+async def wish_adopted(tx: contract.Tx, *, attempt: Attempt, ref: str | None) -> None:
+    """A person says that this is it: to be asked of the provider at once; None: it is not."""
+    await _set(tx, attempt, "provider_ref = ?, looked_up_at = NULL", ref, before=State.SENT)
+
+
 async def set_settled(
     tx: contract.Tx, *, attempt: Attempt, state: State, now: datetime.datetime
 ) -> None:

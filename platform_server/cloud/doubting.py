@@ -12,7 +12,7 @@ from platform_server.cloud import (
     removal,
     steps,
 )
-from platform_server.operations import holding, states
+from platform_server.operations import holding, kinds, states
 from platform_server.store import contract
 from provisioning import contract as provider
 from provisioning import outcomes
@@ -40,6 +40,9 @@ async def look_up(step: steps.Step) -> None:
             operation_id=step.held.operation.operation_id,
             changes=True,
         ) as driver:
+            if step.last.provider_ref is not None:
+                await _adopt(step, ref=step.last.provider_ref, driver=driver)
+                return
             verdict = await _find(step, driver=driver)
             if (
                 isinstance(verdict, lookup.Unsettled)
@@ -53,6 +56,32 @@ async def look_up(step: steps.Step) -> None:
         await ordering.not_created(step, fault=refused)
     elif created is not None:
         await ordering.accept(step, created=created)
+
+
+async def _adopt(step: steps.Step, *, ref: str, driver: provider.Driver) -> None:
+    """What a person says is it: taken only if the provider shows this order's tags on it."""
+    last, found = step.last, None
+    try:
+        found = await driver.describe(ref, region=last.request.region)
+    except outcomes.Fault as fault:
+        if fault.outcome is not outcomes.Outcome.NOT_DONE_PERMANENT:
+            raise
+    if found is not None and lookup.is_mine(found, attempt=last):
+        made = provider.Created(ref=found.ref, children=found.children, instance=found)
+        await ordering.accept(step, created=made, event=_E.ADOPT)
+        return
+
+    async def work(tx: contract.Tx) -> None:
+        await holding.require(tx, held=step.held)
+        await attempts.wish_adopted(tx, attempt=last, ref=None)
+        await attempts.note_look(tx, attempt=last, clean_answers=0, now=step.m.clock.now())
+
+    await step.m.store.transact(work)
+    raise kinds.TryLater(
+        f"{step.machine.provider} shows no machine {ref} that carries this order's tags, so it is "
+        "not adopted.",
+        patient=True,
+    )
 
 
 async def _replay(

@@ -287,7 +287,8 @@ async def resolve(
     """Settles an unresolved order by a person's word.
 
     `adopt` needs the provider's id of the machine and stores that wish alone: the reconciler asks
-    the provider, and takes it only if it carries this order's tags. Raises `NoSuchOperation`, `WrongState`, `Busy`.
+    the provider, and takes it only if it carries this order's tags. Raises `NoSuchOperation`,
+    `WrongState`, `Busy`.
     """
     operation, machine = await _of_order(tx, operation_id=operation_id)
     if operation.state is not states.State.UNRESOLVED:

@@ -3,7 +3,9 @@
 import pathlib
 import random
 
-from platform_server.cloud import means, orphan_kind, resource_steps
+import pytest
+
+from platform_server.cloud import means, orphan_kind, requests, resource_steps
 from platform_server.operations import reconciler
 from platform_server.store import contract
 from tests.support import machine_orders
@@ -80,3 +82,36 @@ async def test_a_second_machine_of_one_order_is_recorded_and_deleted_until_that_
         )
     )
     assert [row["state"] for row in rows] == ["done"]
+
+
+@pytest.mark.parametrize("wish", ["m-1", "1/../../volumes/7"], ids=["anothers", "path"])
+async def test_an_adopted_ref_that_is_not_this_orders_changes_nothing(
+    wish: str, store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(store, folder=tmp_path)
+    engine.cloud.arm(pocket.CREATE, pocket.lost())
+    engine.cloud.arm(pocket.FIND, *[pocket.lost() for _ in range(200)])
+    made = await engine.order()
+    await engine.until(made, "unresolved", rounds=120)
+    foreign = engine.cloud.plant(None, name="the-db")
+    assert foreign == "m-1"
+    await store.transact(
+        lambda tx: requests.resolve(
+            tx,
+            operation_id=made.operation.operation_id,
+            choice="adopt",
+            provider_ref=wish,
+            asked=engine.asked(),
+        )
+    )
+    await engine.carry_on(rounds=2)
+    found = await engine.stands(made)
+    assert found.state.value == "unresolved"
+    assert f"no machine {wish} that carries this order's tags" in (found.waiting or "")
+    (tried,) = await engine.tried(made)
+    assert (tried.state.value, tried.provider_ref) == ("sent", None)
+    assert (await engine.machine(made)).provider_ref is None
+    await engine.delete()
+    await engine.carry_on(rounds=5)
+    assert [one["ref"] for one in engine.cloud.standing()] == [foreign]
+    assert not engine.cloud.calls(pocket.DELETE)

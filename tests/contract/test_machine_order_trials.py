@@ -178,7 +178,7 @@ async def test_b14_a_person_may_adopt_or_give_up(
         await _resolve(engine, made, choice)
     (there,) = engine.cloud.standing()
     await _resolve(engine, made, choice, ref=there["ref"])
-    assert await engine.state(made) == "booting"
+    assert await engine.until(made, "booting", rounds=2) == "booting"
     assert (await engine.machine(made)).provider_ref == there["ref"]
     await engine.carry_on(rounds=4)  # what hangs on it is told by the next look
     assert await engine.state(made) == "booting"  # though its launch began long ago
