@@ -28,19 +28,28 @@ def operations() -> None:
 @arguments.command(operations, "list")
 @click.option("--node", "node_id", metavar="ID", help="Only those on this node.")
 @click.option("--open", "is_open", is_flag=True, help="Only those that have not ended.")
+@click.option("--state", metavar="STATE", help="Only those in this state, such as failed.")
 @arguments.INFRA
 @arguments.LIMIT
-def list_(*, node_id: str | None, is_open: bool, infra: str | None, limit: int) -> None:
+def list_(
+    *, node_id: str | None, is_open: bool, state: str | None, infra: str | None, limit: int
+) -> None:
     """List operations, newest first.
 
     Examples:
       enlist operations list --open
+      enlist operations list --state failed
       enlist operations list --node web-1 --limit 10 -o json
     """
     call = calls.list_(
-        limit=min(limit, _PAGE), infra=infra, node_id=node_id, is_open=True if is_open else None
+        limit=_PAGE if state else min(limit, _PAGE),
+        infra=infra,
+        node_id=node_id,
+        is_open=True if is_open else None,
     )
-    found = connection.every(call, of="operations", limit=limit)
+    found = connection.every(call, of="operations", limit=None if state else limit)
+    if state:
+        found = [one for one in found if one["state"] == state][:limit]
     printing.show({"operations": found}, lines=lambda: following.table(found))
 
 
