@@ -90,7 +90,8 @@ def _proof(facts: Mapping[str, str], *, client: str) -> str:
         return (
             "Whoever writes the token file must be a federated credential of the app registration "
             f"(audience {federation.AZURE_AUDIENCE}). The file is read again for each exchange: "
-            f"{facts.get('federated_token_file', 'FILE')}"
+            f"{facts.get('federated_token_file', 'FILE')}, which has to be below "
+            "[cloud] token_folder"
         )
     return (
         f"A client secret, with an end that you will remember: az ad app credential reset --id "
