@@ -114,7 +114,10 @@ async def plan(
     )
     return contract.Plan(
         refusals=tuple(refusals),
-        warnings=tuple(wide_open.warnings(request, provider="UpCloud")),
+        warnings=(
+            *(() if request.public_ipv4 else (_NO_IPV4,)),
+            *wide_open.warnings(request, provider="UpCloud"),
+        ),
         price=size.prices.get(request.region),
         settled=settled,
     )
@@ -132,6 +135,11 @@ async def find_image(client: client_kit.Client, wanted: str) -> str | None:
         if title == wanted or (start is not None and f"{title} ".startswith(start)):
             return str(row["uuid"])
     return None
+
+
+_NO_IPV4: Final = (
+    "Without IPv4 the machine reaches only what has IPv6; the Platform must have it too."
+)
 
 
 def is_address(first_boot: str) -> bool:

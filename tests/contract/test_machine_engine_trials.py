@@ -17,6 +17,7 @@ from provisioning import outcomes
 from tests.support import machine_lives, machine_orders
 from tests.support.clouds import digitalocean_bench, hetzner_bench, pocket
 from tests.support.clouds.script import Armed, Verb
+from wire_protocol import ids
 
 CREATE = "POST /v1/servers"
 
@@ -91,6 +92,47 @@ async def test_b44_a_place_that_is_sold_out_fails_its_own_order_and_is_never_swi
     assert {one["location"] for one in bodies} == {"fsn1"}
     assert not (await life.machine(made)).counts
     await machine_orders.require_standard(life, mutating=12)
+
+
+async def test_b24_ten_machines_whose_create_calls_take_twenty_seconds_are_ten_calls(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(store, folder=tmp_path)
+
+    async def slow() -> None:
+        engine.platform.clock.advance(20.0)
+
+    engine.cloud.before[pocket.CREATE] = slow
+    orders = [await engine.order(f"web-{number}") for number in range(10)]
+    for made in orders:
+        await engine.until(made, "booting")
+    assert engine.cloud.calls(pocket.CREATE) == [pocket.CREATE] * 10
+    assert len(engine.cloud.ever()) == 10
+    await machine_orders.require_standard(engine, mutating=10, unseen_seconds=200.0)
+
+
+@pytest.mark.parametrize("node_id", ["a" * 63, "a" * 51 + "-b"], ids=["63", "cut-at-a-hyphen"])
+async def test_b34_an_order_for_the_longest_node_id_becomes_a_machine_of_a_name_that_fits(
+    store: contract.Store,
+    tmp_path: pathlib.Path,
+    hetzner: hetzner_bench.HetznerBench,
+    node_id: str,
+) -> None:
+    life = await machine_lives.build(store, folder=tmp_path, bench=hetzner)
+    made = await life.ordered(node_id)
+    await life.until(made, "booting")
+    (machine,) = hetzner.ledger.living()
+    assert len(machine.name) <= 63
+    assert made.machine.node_id == node_id
+    await machine_orders.require_standard(life, mutating=3, unseen_seconds=300.0)
+
+
+@pytest.mark.parametrize(
+    "node_id", ["a" * 64, "größe", "web_1"], ids=["64", "unicode", "underscore"]
+)
+def test_b34_a_node_id_that_fits_no_name_is_refused_with_what_would(node_id: str) -> None:
+    with pytest.raises(ValueError, match="63"):
+        ids.parse_node_id(node_id)
 
 
 async def test_b28_sold_out_is_asked_for_by_the_engine_once_a_minute_at_most(
