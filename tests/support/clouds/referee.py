@@ -1,7 +1,7 @@
 """Holds a fake to the provider's own description, so that it cannot drift into fiction.
 
 The descriptions are not part of this project: they stand in the folder that
-`ENLIST_PROVIDER_SPECS` names, by default `provider-descriptions` in the checkout. Without them fakes
+`ENLIST_PROVIDER_SPECS` names, by default `shared/specs` beside the checkout. Without them fakes
 run unheld, and the test that says they are held is skipped with that reason.
 
 Known limit: what a description leaves open (codes, states over time) it cannot hold.
@@ -19,12 +19,12 @@ from openapi_core.testing import MockRequest, MockResponse
 
 from tests.support.clouds import server
 
-_HERE = Path(__file__).resolve().parents[3] / "provider-descriptions"
+_BESIDE = Path(__file__).resolve().parents[4] / "shared" / "specs"
 
 
 def folder() -> Path:
     """Where the descriptions are, if they are."""
-    return Path(os.environ.get("ENLIST_PROVIDER_SPECS", _HERE))
+    return Path(os.environ.get("ENLIST_PROVIDER_SPECS", _BESIDE))
 
 
 class Referee:
