@@ -9,10 +9,11 @@ from platform_server.store import contract
 from provisioning import contract as provider
 from provisioning.azure import calls as azure_calls
 from provisioning.gcp import calls as gcp_calls
-from tests.support import machine_lives
+from tests.support import machine_lives, machine_orders
 from tests.support.clouds import azure_bench, gcp_bench
 from tests.support.clouds.script import Armed, Verb
 
+MOST_CHANGES = 60  # two attempts, each of seven parts, whose deletes are asked for until heard
 ENDS = ("failed", "unresolved", "active", "cancelled")
 
 
@@ -47,6 +48,7 @@ async def test_b52_failed_allocations_leave_nothing_at_azure_whatever_it_forgets
     assert left == []
     assert await life.end(made) == "deleted"  # a failed one is kept until somebody says so
     assert (azure.ledger.living(), azure.ledger.living_things()) == ([], [])
+    await machine_orders.require_standard(life, mutating=MOST_CHANGES, unseen_seconds=300.0)
 
 
 async def test_a_machine_refused_after_its_parts_were_made_leaves_no_part_at_azure(
@@ -61,6 +63,7 @@ async def test_a_machine_refused_after_its_parts_were_made_leaves_no_part_at_azu
     assert "QuotaExceeded: no cores" in (await life.stands(made)).steps[-1].detail
     assert azure.ledger.count(azure_calls.PUT_VM.name) == 1
     assert (azure.ledger.living(), azure.ledger.living_things()) == ([], [])
+    await machine_orders.require_standard(life, mutating=MOST_CHANGES, unseen_seconds=300.0)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,7 @@ async def test_an_answer_lost_at_a_part_is_no_second_part_at_azure(
     assert kinds == ["address", "disk", "interface", "security-group"]
     await life.end(made)
     assert (azure.ledger.living(), azure.ledger.living_things()) == ([], [])
+    await machine_orders.require_standard(life, mutating=MOST_CHANGES, unseen_seconds=300.0)
 
 
 async def test_b12_polls_that_are_answered_with_503_buy_no_second_machine_at_google(
@@ -96,6 +100,7 @@ async def test_b12_polls_that_are_answered_with_503_buy_no_second_machine_at_goo
     await life.carry_on(rounds=6)
     assert len(gcp.ledger.machines) == 1
     assert gcp.ledger.count(gcp_calls.INSERT.name) == 1
+    await machine_orders.require_standard(life, mutating=MOST_CHANGES, unseen_seconds=300.0)
 
 
 async def test_b50_a_zone_sold_out_late_is_a_failure_with_the_zones_that_have_room(
@@ -110,3 +115,4 @@ async def test_b50_a_zone_sold_out_late_is_a_failure_with_the_zones_that_have_ro
     assert "ZONE_RESOURCE_POOL_EXHAUSTED" in said
     assert "us-central1-f" in said
     assert (gcp.ledger.living(), gcp.ledger.living_things()) == ([], [])
+    await machine_orders.require_standard(life, mutating=MOST_CHANGES, unseen_seconds=300.0)

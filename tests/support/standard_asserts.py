@@ -117,7 +117,7 @@ async def require(
     await _require_spend(engine, witness, unseen_seconds=unseen_seconds)  # (d)
     hidden = [*secrets, *witness.secrets, *_tokens_of(witness.tickets)]
     await _require_hidden(engine, shown, hidden=hidden)  # (e)
-    assert len(witness.changing) <= mutating, witness.changing  # (f)
+    assert len(witness.changing) <= mutating, (len(witness.changing), witness.changing)  # (f)
 
 
 async def _list_shown(engine: Engine) -> Sequence[machines.Machine]:
