@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 
 import httpx
@@ -25,23 +24,17 @@ pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def folder() -> Iterator[pathlib.Path]:
-    """A checkout's worth of what the script reads; whatever it left running is stopped.
-
-    In a folder with a short name: the Platform's Unix socket is in it, whose path has a limit.
-    """
+def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A checkout's worth of what the script reads; whatever it left running is stopped."""
     if not (VENV / ".enlist-lock").exists():
         pytest.skip("this environment was not made by ./scripts/test")
-    with tempfile.TemporaryDirectory(prefix="up-", dir="/tmp") as place:
-        home = pathlib.Path(place) / "checkout"
-        for name in ("scripts", "requirements"):
-            shutil.copytree(ROOT / name, home / name)
-        shutil.copy(ROOT / "pyproject.toml", home)
-        (home / ".venv").symlink_to(VENV)
-        try:
-            yield home
-        finally:
-            up(home, "--down")
+    home = tmp_path / "checkout"
+    for name in ("scripts", "requirements"):
+        shutil.copytree(ROOT / name, home / name)
+    shutil.copy(ROOT / "pyproject.toml", home)
+    (home / ".venv").symlink_to(VENV)
+    yield home
+    up(home, "--down")
 
 
 def up(home: pathlib.Path, *arguments: str) -> str:

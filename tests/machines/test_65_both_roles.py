@@ -141,7 +141,6 @@ def test_05_the_platform_goes_and_nothing_is_left(
 ) -> None:
     script = "/opt/enlist/platform/current/install.sh"
     removal = ("sh", script, "--role", "platform", "--uninstall", "--yes")
-    for point in (uninstall.STOPPED, uninstall.MACHINES_GONE):
-        killed(both, *removal, at=point)
+    killed(both, *removal, at=uninstall.STOPPED)
     both.run(*removal)
     assert tree.notable(before, both.written()) == {}

@@ -151,8 +151,7 @@ def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("ENLIST_") and not name.lower().endswith("_proxy")
     }
-    # Nobody waits for a bundle but those whose test it is.
-    return {**kept, "ENLIST_BUNDLES__BUILD": "false", **(more or {})}
+    return {**kept, **(more or {})}
 
 
 @contextlib.contextmanager

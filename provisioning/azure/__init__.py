@@ -1,1 +1,0 @@
-"""Microsoft Azure, spoken to over its own resource manager: no SDK between us and the wire."""

@@ -1,1 +1,0 @@
-"""Droplets: adapter, table of calls, codes and catalogue of DigitalOcean (API v2)."""

@@ -1,1 +1,0 @@
-"""Hetzner Cloud, through the hcloud library with its retries off."""

@@ -1,1 +1,0 @@
-"""Servers at UpCloud: adapter, table of calls, codes and catalogue (API 1.3)."""
