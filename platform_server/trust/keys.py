@@ -90,13 +90,16 @@ async def save(tx: contract.Tx, *, key: OwnTrustKey, keyring: envelope.Keyring) 
 async def load(
     tx: contract.Tx, *, keyring: envelope.Keyring, now: datetime.datetime
 ) -> Sequence[OwnTrustKey]:
-    """The keys that have not ended, those that end first before the others.
+    """The keys that have not ended, those that end first before the others: the newest is the last.
+
+    Windows count whole seconds; of keys made in one second the later made is the later.
 
     Raises `envelope.CannotOpen` when a private half does not open: the engine must not go on.
     """
     rows = await tx.fetch_all(
         "SELECT key_id, public_key, sealed_private, not_before, not_after, certificate_pem, "
-        "created_at FROM trust_keys WHERE not_after >= ? ORDER BY not_after, key_id LIMIT ?",
+        "created_at FROM trust_keys WHERE not_after >= ? "
+        "ORDER BY not_after, created_at, key_id LIMIT ?",
         clock.to_micros(now),
         _MOST,
     )

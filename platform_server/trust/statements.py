@@ -99,9 +99,10 @@ async def publish(
     present = await find_published(tx)
     if facts is None:
         facts = Facts() if present is None else present.facts
-    public = tuple(
-        sorted((key.public for key in own_keys), key=lambda key: (key.not_after, key.key_id))
+    in_order = sorted(
+        own_keys, key=lambda key: (key.public.not_after, key.created_at, key.public.key_id)
     )
+    public = tuple(key.public for key in in_order)
     epoch = await _epoch(tx)
     if (
         present is not None

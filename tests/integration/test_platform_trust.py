@@ -141,6 +141,21 @@ async def test_rotating_by_hand_adds_keys_up_to_a_bound(one: domain.Domain) -> N
     )
 
 
+async def test_of_keys_made_in_one_second_the_later_made_stands_last(one: domain.Domain) -> None:
+    rotate = functools.partial(rotation.rotate_now, keyring=one.keyring)
+    made = [key.key_id for key in one.trust.published.statement.trust_keys]
+    for number in range(1, rotation.MOST_KEYS):
+        now = one.clock.now() + datetime.timedelta(microseconds=number)
+        published = await one.store.transact(functools.partial(rotate, now=now))
+        present = [key.key_id for key in published.statement.trust_keys]
+        assert present[:-1] == made
+        made = present
+    loaded = await one.store.transact(
+        functools.partial(keys.load, keyring=one.keyring, now=one.clock.now())
+    )
+    assert [key.public.key_id for key in loaded] == made
+
+
 async def test_a_second_engine_serves_the_same_keys_and_notices_a_rotation(
     store: contract.Store, one: domain.Domain, tmp_path: pathlib.Path
 ) -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import httpx
@@ -24,17 +25,25 @@ pytestmark = [pytest.mark.xdist_group("up"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A checkout's worth of what the script reads; whatever it left running is stopped."""
-    if not (VENV / ".enlist-lock").exists():
-        pytest.skip("this environment was not made by ./scripts/test")
-    home = tmp_path / "checkout"
-    for name in ("scripts", "requirements"):
-        shutil.copytree(ROOT / name, home / name)
-    shutil.copy(ROOT / "pyproject.toml", home)
-    (home / ".venv").symlink_to(VENV)
-    yield home
-    up(home, "--down")
+def folder() -> Iterator[pathlib.Path]:
+    """A checkout's worth of what the script reads; whatever it left running is stopped.
+
+    In a folder with a short name: the Platform's Unix socket is in it, whose path has a limit.
+    """
+    # Otherwise the script would install its own folder into the environment of this very test.
+    made_for = '. scripts/lib.sh && test "$(cat "$VENV_STAMP")" = "dev $(venv_fingerprint dev)"'
+    if subprocess.run(["bash", "-c", made_for], cwd=ROOT, check=False, timeout=30).returncode:
+        pytest.skip("this environment was not made by ./scripts/test, or for other packages")
+    with tempfile.TemporaryDirectory(prefix="up-", dir="/tmp") as place:
+        home = pathlib.Path(place) / "checkout"
+        for name in ("scripts", "requirements"):
+            shutil.copytree(ROOT / name, home / name)
+        shutil.copy(ROOT / "pyproject.toml", home)
+        (home / ".venv").symlink_to(VENV)
+        try:
+            yield home
+        finally:
+            up(home, "--down")
 
 
 def up(home: pathlib.Path, *arguments: str) -> str:
