@@ -25,6 +25,7 @@ from enlist import (
     backups,
     bundles,
     calls,
+    cloud,
     driving,
     enrollments,
     errors,
@@ -85,6 +86,7 @@ class Client(driving.Waiting):
         self.platform = platforms.Platform(self)
         self.bundles = bundles.Bundles(self)
         self.operations = operations.Operations(self)
+        self.cloud = cloud.Cloud(self)
         self.backup = backups.Backup(self)
 
     def close(self) -> None:
@@ -165,6 +167,7 @@ class AsyncClient(driving.Settings):
         self.platform = platforms.AsyncPlatform(self)
         self.bundles = bundles.AsyncBundles(self)
         self.operations = operations.AsyncOperations(self)
+        self.cloud = cloud.AsyncCloud(self)
         self.backup = backups.AsyncBackup(self)
 
     async def send(self, call: calls.Call[T], *, key: str | None = None) -> T:

@@ -36,12 +36,47 @@ def get(operation_id: str) -> "calls.Call[models.OperationDetails]":
     )
 
 
+def retry(operation_id: str) -> "calls.Call[models.Operation]":
+    """Begins a failed one again where it is `retryable`; raises `Conflict` elsewhere."""
+    return _act(operation_id, verb="retry")
+
+
+def cancel(operation_id: str) -> "calls.Call[models.Operation]":
+    """Ends one that is open; what an order has made already is deleted and confirmed gone."""
+    return _act(operation_id, verb="cancel")
+
+
+def resolve(
+    operation_id: str, *, choice: str, provider_ref: str | None = None
+) -> "calls.Call[models.Operation]":
+    """Decides an unresolved one: `adopt` (what `provider_ref` names), `retry` or `give-up`."""
+    return calls.Call(
+        method="POST",
+        path=f"/operations/{calls.part(operation_id)}/resolve",
+        answer="operations:Operation",
+        body=calls.given(choice=choice, provider_ref=provider_ref),
+        keyed=True,
+    )
+
+
+def _act(operation_id: str, *, verb: str) -> "calls.Call[models.Operation]":
+    return calls.Call(
+        method="POST",
+        path=f"/operations/{calls.part(operation_id)}/{verb}",
+        answer="operations:Operation",
+        keyed=True,
+    )
+
+
 class Operations(methods.Noun):
     """`client.operations`."""
 
     list = methods.Sync(list_)
     iterate = methods.Items(list_, of=lambda page: page.operations)
     get = methods.Sync(get)
+    retry = methods.Sync(retry)
+    cancel = methods.Sync(cancel)
+    resolve = methods.Sync(resolve)
 
 
 class AsyncOperations(methods.AsyncNoun):
@@ -50,3 +85,6 @@ class AsyncOperations(methods.AsyncNoun):
     list = methods.Async(list_)
     iterate = methods.AsyncItems(list_, of=lambda page: page.operations)
     get = methods.Async(get)
+    retry = methods.Async(retry)
+    cancel = methods.Async(cancel)
+    resolve = methods.Async(resolve)

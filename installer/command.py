@@ -124,10 +124,15 @@ def _install(chosen: argparse.Namespace, progress: progress_kit.Progress) -> int
 def _uninstall(chosen: argparse.Namespace, progress: progress_kit.Progress) -> int:
     layout = _layout(chosen)
     if chosen.dry_run:
-        for line in uninstall.plan(layout):
+        for line in uninstall.plan(layout, with_machines=chosen.remove_machines):
             sys.stdout.write(f"would {line}\n")
         return 0
-    problems = uninstall.uninstall(layout, progress=progress, waits=waiting.SystemWaits())
+    problems = uninstall.uninstall(
+        layout,
+        progress=progress,
+        waits=waiting.SystemWaits(),
+        with_machines=chosen.remove_machines,
+    )
     for problem in problems:
         progress.say(f"Not removed: {problem}")
     if problems:
@@ -236,6 +241,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", default="")
     parser.add_argument("--rootless", action="store_true")
     parser.add_argument("--uninstall", action="store_true")
+    parser.add_argument("--remove-machines", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--yes", action="store_true")
     parser.add_argument("--debug", action="store_true")

@@ -44,6 +44,7 @@ Usage: install.sh --role worker|platform [OPTION]... [-- JOIN_OPTION...]
   --containers           installs Podman from the distribution, where neither Podman nor Docker is
   --open-firewall        opens the role's ports in the firewall that runs here
   --uninstall            takes the role away again, with its data
+  --remove-machines      with it: ends and removes the local machines of this host as well
   --dry-run, --check     says what would be done, and does nothing
   --yes                  asks nothing
   --debug                shows where a fault of Enlist's comes from
@@ -159,6 +160,7 @@ parse_options() {
             --containers) CONTAINERS=yes && shift ;;
             --open-firewall) OPEN_FIREWALL=yes && shift ;;
             --uninstall) UNINSTALL=yes && shift ;;
+            --remove-machines) REMOVE_MACHINES=yes && shift ;;
             --dry-run | --check) DRY_RUN=yes && shift ;;
             --yes | -y) YES=yes && shift ;;
             --debug) DEBUG=yes && shift ;;
@@ -182,6 +184,8 @@ check_options() {
         '') die 2 "Say what this machine is to be: --role worker or --role platform. See --help." ;;
         *) die 2 "--role is worker or platform, not '$ROLE'." ;;
     esac
+    [ "$REMOVE_MACHINES" = no ] || [ "$UNINSTALL" = yes ] ||
+        die 2 "--remove-machines goes with --uninstall."
     choose_path
     case $(uname -m) in
         x86_64 | amd64) ARCH=x86_64 ;;
@@ -1067,7 +1071,7 @@ remove_with_python() {
     # shellcheck disable=SC2046
     run_python "$code" --role "$ROLE" --prefix "$PREFIX" --data-dir "$DATA_DIR" --uninstall \
         $(flag "$ROOTLESS" --rootless) $(flag "$DRY_RUN" --dry-run) $(flag "$DEBUG" --debug) \
-        </dev/null || exit $?
+        $(flag "$REMOVE_MACHINES" --remove-machines) </dev/null || exit $?
 }
 
 take_release_code() {
@@ -1093,7 +1097,7 @@ main() {
     export LC_ALL=C
     BEGAN=$(uptime_tenths)
     ROLE='' FROM='' VERSION='' SHA256='' PIN='' RELEASE_KEY_FILE='' TOKEN_FILE='' PREFIX='' DATA_DIR=''
-    CONTAINERS=no OPEN_FIREWALL=no UNINSTALL=no DRY_RUN=no YES=no DEBUG=no
+    CONTAINERS=no OPEN_FIREWALL=no UNINSTALL=no REMOVE_MACHINES=no DRY_RUN=no YES=no DEBUG=no
     BESIDE='' PHASE='' PHASE_BEGAN=0 TIMES='' WORK='' PYTHON='' WEAK=--no-install-recommends
     # How long others' locks and a network that is not there yet are waited for.
     LOCK_SECONDS=${ENLIST_LOCK_SECONDS:-600}

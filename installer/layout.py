@@ -16,6 +16,8 @@ DEFAULT_DATA = pathlib.Path("/var/lib/enlist")
 UNITS_FOLDER = pathlib.Path("/etc/systemd/system")
 SYSTEM_LINK = pathlib.Path("/usr/local/bin/enlist")
 HELPER_FOLDER = DEFAULT_DATA / "helper"
+MACHINES_FOLDER = DEFAULT_DATA / "machines"  # StateDirectory of enlist-machines.service
+IMAGES_FOLDER = pathlib.Path("/var/cache/enlist/images")  # its CacheDirectory
 
 
 class Role(enum.StrEnum):
@@ -53,6 +55,8 @@ class Layout:
     units: pathlib.Path | None  # None: rootless, no units
     helper: pathlib.Path | None  # the root helper's own folder
     account: str | None  # None: rootless, whoever installs runs it
+    machines: pathlib.Path | None = None  # local machines, of a Platform of root's
+    images: pathlib.Path | None = None  # what they are made from
 
     @property
     def root(self) -> pathlib.Path:
@@ -116,6 +120,8 @@ def system(
         units=UNITS_FOLDER,
         helper=HELPER_FOLDER if role is Role.WORKER else None,
         account=ACCOUNTS[role][0],
+        machines=MACHINES_FOLDER if role is Role.PLATFORM else None,
+        images=IMAGES_FOLDER if role is Role.PLATFORM else None,
     )
 
 

@@ -2,6 +2,8 @@
 
 May be run again at any point, with pieces missing, and without the Platform: what is gone is passed
 over, and what cannot be removed is told at the end while the rest goes. The receipt goes last.
+Local machines are somebody's work and outlive the Platform, which alone knows their nodes: while
+there are any nothing is removed, unless the operator says that they go as well.
 Where it is gone before, our own names say what to look for. The installer's own code is removed by
 whoever started it, since it runs from there (install.sh).
 """
@@ -15,7 +17,18 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from installer import accounts, firewall, install, joining, ownership, programs, units, waiting
+from installer import (
+    accounts,
+    failures,
+    firewall,
+    install,
+    joining,
+    local_machines,
+    ownership,
+    programs,
+    units,
+    waiting,
+)
 from installer import layout as layout_kit
 from installer import progress as progress_kit
 from installer import receipt as receipt_kit
@@ -27,6 +40,9 @@ _LEFT_ASIDE = (".incoming-", ".making-", ".tmp-")  # by an update or a write tha
 
 LEFT = crash_points.declare("uninstall.left", story="The Platform was told; all is still here.")
 STOPPED = crash_points.declare("uninstall.units", story="The units are gone, the files are here.")
+MACHINES_GONE = crash_points.declare(
+    "uninstall.machines", story="Local machines and their images are gone."
+)
 DATA_GONE = crash_points.declare("uninstall.data", story="The data directory is gone.")
 RELEASES_GONE = crash_points.declare(
     "uninstall.releases", story="Accounts and releases are gone; receipt and uninstaller are here."
@@ -40,12 +56,17 @@ def uninstall(
     waits: waiting.Waits,
     leave_seconds: float = LEAVE_SECONDS,
     top: pathlib.Path = ownership.TOP,
+    with_machines: bool = False,
 ) -> list[str]:
     """Removes all of it; gives what could not be removed, a sentence each.
 
-    As root it believes no receipt in which others have a hand, from `top` down.
+    As root it believes no receipt in which others have a hand, from `top` down. Raises
+    `NeedsOperator`, with nothing removed, while there are local machines; `with_machines` ends and
+    removes them.
     """
     ownership.require(layout, top=top)
+    if not with_machines:
+        _require_no_machines(layout)
     receipt = _receipt(layout)
     removal = _Removal(layout, receipt, waits=waits)
     with install.one_at_a_time(layout):
@@ -58,6 +79,10 @@ def uninstall(
         with progress.phase("units", f"Units: {', '.join(receipt.units) or 'none'}"):
             removal.units_and_ports()
         crash_points.reach(STOPPED)
+        if layout.machines is not None:
+            with progress.phase("machines", f"Local machines: {layout.machines}"):
+                removal.machines(progress, with_machines=with_machines)
+        crash_points.reach(MACHINES_GONE)
         with progress.phase("data", f"Data: {layout.data_dir}"):
             removal.data()
         crash_points.reach(DATA_GONE)
@@ -84,6 +109,22 @@ class _Removal:
         self._step(units.remove, self._layout, list(self._receipt.units))
         for opened in self._receipt.firewall:
             self._step(firewall.close, opened)
+
+    def machines(self, progress: progress_kit.Progress, *, with_machines: bool) -> None:
+        """Last of all units: the helper, which is stopped by now, makes no more of them."""
+        machines, images = self._layout.machines, self._layout.images
+        if machines is None or images is None:
+            return
+        if with_machines:
+            self._step(_end_machines, machines, progress)
+        left = local_machines.names(machines)
+        if left:
+            self.problems.append(f"{local_machines.shown(left)} in {machines}.")
+            return
+        for folder in (machines, images):
+            self._step(local_machines.remove, folder)
+        with contextlib.suppress(OSError):  # gone, or not empty: somebody else's
+            images.parent.rmdir()
 
     def data(self) -> None:
         for name in self._receipt.accounts:
@@ -112,17 +153,37 @@ class _Removal:
             self.problems.append(str(error))
 
 
-def plan(layout: layout_kit.Layout) -> list[str]:
-    """What a removal would do, a line each."""
+def _end_machines(folder: pathlib.Path, progress: progress_kit.Progress) -> None:
+    for name in local_machines.end(folder):
+        progress.say(f"Ended and removed the local machine {name}")
+
+
+def _require_no_machines(layout: layout_kit.Layout) -> None:
+    found = local_machines.names(layout.machines) if layout.machines is not None else []
+    if found:
+        raise failures.NeedsOperator(
+            f"{local_machines.shown(found)} of this Platform's host are in {layout.machines}, and "
+            "nothing was removed. Delete them first (enlist cloud machines list, enlist cloud "
+            "machines delete NODE), or run the same command with --remove-machines, which ends "
+            "them with all their data."
+        )
+
+
+def plan(layout: layout_kit.Layout, *, with_machines: bool = False) -> list[str]:
+    """What a removal would do, a line each. Raises `NeedsOperator` as the removal does."""
+    if not with_machines:
+        _require_no_machines(layout)
     receipt = _receipt(layout)
     lines = []
     if layout.role is layout_kit.Role.WORKER and joining.joined(layout):
         lines.append("tell the Platform: enlist worker leave")
     lines += [f"stop and remove the unit {name}" for name in receipt.units]
     lines += [f"run: {' '.join(opened.undo)}" for opened in receipt.firewall]
-    lines += [
-        f"remove {folder}" for folder in (layout.data_dir, layout.helper, layout.root) if folder
-    ]
+    if layout.machines is not None:
+        found = local_machines.names(layout.machines)
+        lines += [f"end and remove the local machine {name}" for name in found]
+    places = (layout.machines, layout.images, layout.data_dir, layout.helper, layout.root)
+    lines += [f"remove {folder}" for folder in places if folder]
     lines.append(f"remove {layout.link}")
     lines += [f"remove the account {name}" for name in receipt.accounts]
     return lines

@@ -1,33 +1,85 @@
-"""Follows an operation to its end: a line for each change, and the exit code that says how it went.
+"""Follows an operation to its end: a line for each change, a bar on a terminal, and the exit code.
 
+A Platform that is away meanwhile (a restart, an upgrade) is asked again for a quarter of an hour.
 Exit codes as everywhere: 0 done, 3 failed for good, 4 cancelled, 6 a person must act, 75 it may
 work when asked for again.
 """
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 from enlist import errors, operations
-from operator_cli import columns, connection, moments, printing
+from operator_cli import columns, connection, moments, printing, progress_bar
 
 _ASK_SECONDS: Final = 1.0
+_AWAY_SECONDS: Final = 900.0  # an upgrade with its backup takes minutes
 _LONGEST_SECONDS: Final = 7 * 86_400.0  # every part of an operation has a limit of its own
-_ENDED: Final = ("done", "failed", "cancelled")
+_ENDED: Final = ("done", "active", "deleted", "failed", "cancelled")
+_UNRESOLVED: Final = "unresolved"
+_WAYS: Final = (
+    ("requested", "validating", "creating", "booting", "bootstrapping", "enrolling", "verifying",
+     "active"),
+    ("requested", "deleting", "deleted"),
+    ("requested", "cancelling", "cancelled"),
+    ("requested", "preparing", "staging", "restarting", "resuming", "done"),
+    ("requested", "running", "done"),
+)  # fmt: skip
 
 
 def follow(operation_id: str) -> Any:
     """Waits for its end, telling each change on stderr; the operation as it is then."""
-    told: set[tuple[str, int | str]] = set()
-    until = time.monotonic() + _LONGEST_SECONDS
-    with connection.client() as opened:
+    told: set[tuple[str, float | str]] = set()
+    begun = time.monotonic()
+    heard = begun
+    bar = progress_bar.Bar()
+    with connection.client() as opened, contextlib.closing(bar):
         while True:
-            found = opened.document(operations.get(operation_id))
+            try:
+                found = opened.document(operations.get(operation_id))
+            except errors.Temporary as away:
+                if time.monotonic() - heard >= _AWAY_SECONDS:
+                    raise
+                if ("away", heard) not in told:
+                    told.add(("away", heard))
+                    bar.say(f"{away} The operation goes on; asking again.")
+                moments.pause(_ASK_SECONDS)
+                continue
+            heard = time.monotonic()
             for line in _news(found, told=told):
-                printing.say(line)
-            if found["state"] in _ENDED or time.monotonic() >= until:
+                bar.say(line)
+            waited = time.monotonic() - begun
+            if found["state"] in (*_ENDED, _UNRESOLVED) or waited >= _LONGEST_SECONDS:
                 return found
+            done, total = how_far(found)
+            bar.draw(f"{_about(found)}: {found['state']}, {waited:.0f} s", done=done, total=total)
             moments.pause(_ASK_SECONDS)
+
+
+def how_far(found: Any) -> tuple[int, int]:
+    """How many of how many: of parts those that have ended, else of the states on its way."""
+    if found["parts"]:
+        return sum(part["state"] in _ENDED for part in found["parts"]), len(found["parts"])
+    for way in _WAYS:
+        if found["state"] in way and all(step["state"] in way for step in found["steps"]):
+            return way.index(found["state"]), len(way) - 1
+    return 0, 0
+
+
+def show_begun(operation: Any, *, wait: bool) -> None:
+    """Prints an operation that was begun, or follows it to its end."""
+    if not wait:
+        printing.show(operation, lines=lambda: [how_to_follow(operation)])
+        return
+    found = follow(operation["operation_id"])
+    printing.show(found, lines=lambda: lines(found))
+    tell_end(found)
+
+
+def how_to_follow(operation: Any) -> str:
+    """The sentence about one that was begun."""
+    return f"Begun. Follow it: enlist operations watch {operation['operation_id']}"
 
 
 def tell_end(found: Any) -> None:
@@ -35,8 +87,13 @@ def tell_end(found: Any) -> None:
     said = f"The operation {found['operation_id']} ({found['kind']})"
     reason = found["reason"] or "no reason was written down"
     match found["state"], found["class"]:
-        case "done", _:
+        case (("done" | "active" | "deleted"), _):
             return
+        case "unresolved", _:
+            raise errors.NeedsOperator(
+                f"{said} is unresolved: {reason} Look at the provider, then decide: enlist "
+                f"operations resolve {found['operation_id']} adopt|retry|give-up"
+            )
         case "failed", "transient":
             raise errors.Temporary(f"{said} failed: {reason}")
         case "failed", "needs-operator":
@@ -54,7 +111,7 @@ def tell_end(found: Any) -> None:
 
 def lines(found: Any) -> list[str]:
     """An operation for a person: its facts, its steps, its parts."""
-    moments_of = ("created_at", "updated_at", "ended_at", "deadline_at")
+    moments_of = ("created_at", "updated_at", "ended_at", "deadline_at", "waiting_since")
     apart = ("steps", "parts")
     shown = columns.facts(
         [
@@ -96,7 +153,7 @@ def _steps(found: Any) -> list[tuple[str | None, ...]]:
     return [(moments.local(one["at"]), one["state"], one["detail"]) for one in found["steps"]]
 
 
-def _news(found: Any, *, told: set[tuple[str, int | str]]) -> Iterator[str]:
+def _news(found: Any, *, told: set[tuple[str, float | str]]) -> Iterator[str]:
     """What has changed since the last look; of parts their states, of one without its steps."""
     for part in found["parts"]:
         key = (part["operation_id"], part["state"])
@@ -110,6 +167,15 @@ def _news(found: Any, *, told: set[tuple[str, int | str]]) -> Iterator[str]:
         if step_key not in told:
             told.add(step_key)
             yield _line(found["node_id"], step["state"], step["detail"])
+    waiting = found.get("waiting")
+    if waiting and (found["operation_id"], waiting) not in told:
+        told.add((found["operation_id"], waiting))
+        since = moments.local(found.get("waiting_since"))
+        yield _line(found["node_id"], found["state"], f"waiting since {since}: {waiting}")
+
+
+def _about(found: Any) -> str:
+    return str(found["node_id"] or found["kind"])
 
 
 def _line(node_id: str | None, state: str, detail: str | None) -> str:

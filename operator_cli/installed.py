@@ -26,7 +26,7 @@ from root_helper import expected, seed
 from root_helper import places as helper_places
 from runtime_kit import clock as clock_kit
 from runtime_kit import private_files
-from wire_protocol import ids, join_token, problems
+from wire_protocol import ids, join_token, problems, tickets
 
 JOIN_UNIT = "enlist-join.service"
 _KEPT = ("TERM", "LANG", "LC_ALL", "NO_COLOR", "COLUMNS", "ENLIST_OUTPUT", "ENLIST_CRASH_AT")
@@ -114,7 +114,9 @@ def run(name: str, callback: Callable[..., Any], given: Mapping[str, Any]) -> An
 def _join(here: Installed, options: global_options.Options, given: Mapping[str, Any]) -> int:
     asked = join_input.read(given, may_ask=not _has_joined(here))
     check = bool(given["check"])
-    with_token = asked["join_token"] is not None or asked["enrollment_token"] is not None
+    with_token = any(
+        asked[name] is not None for name in ("join_token", "ticket", "enrollment_token")
+    )
     if not check:
         _ensure_folder(here)
         if with_token:
@@ -177,6 +179,9 @@ def _expected(asked: Mapping[str, Any]) -> expected.Expected | None:
     """
     node_id = asked["node_id"]
     try:
+        if asked["ticket"] is not None:
+            ticket = tickets.read_document(tickets.parse(asked["ticket"].encode()).content)
+            return expected.Expected(node_id=ticket.node_id, trust_key_ids=ticket.trust_key_ids)
         if asked["join_token"] is not None:
             join = join_token.decode(asked["join_token"])
             return expected.Expected(node_id=join.node_id, trust_key_ids=join.trust_key_ids)

@@ -31,7 +31,13 @@ def read(given: Mapping[str, Any], *, may_ask: bool) -> dict[str, Any]:
     enrollment = _secret(
         given["enrollment_token"], given["enrollment_token_file"], what="enrollment token"
     )
-    if token is None and enrollment is None and may_ask and sys.stdin.isatty():
+    ticket_file = given["ticket_file"]
+    ticket = (
+        None
+        if ticket_file is None
+        else _text(ticket_file, most=_MOST_TOKEN_BYTES, what="--ticket-file")
+    )
+    if token is enrollment is ticket is None and may_ask and sys.stdin.isatty():
         if given["platform_url"] is not None:
             enrollment = getpass.getpass("Enrollment token: ")
         else:
@@ -39,6 +45,7 @@ def read(given: Mapping[str, Any], *, may_ask: bool) -> dict[str, Any]:
     ca_file = given["platform_ca_file"]
     return {
         "join_token": token,
+        "ticket": ticket,
         "enrollment_token": enrollment,
         "ca_pem": None
         if ca_file is None

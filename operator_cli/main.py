@@ -21,8 +21,9 @@ TABLE: dict[str, tuple[str, str]] = {
     "nodes": ("operator_cli.commands.nodes:nodes", "List, enroll and remove nodes."),
     "operations": (
         "operator_cli.commands.operations:operations",
-        "Look at what takes time, such as updates of nodes.",
+        "Look at what takes time, such as orders of machines and updates of nodes.",
     ),
+    "cloud": ("operator_cli.commands.cloud:cloud", "Machines from providers, and what they cost."),
     "tokens": ("operator_cli.commands.tokens:tokens", "API tokens for people and programs."),
     "audit": ("operator_cli.commands.audit:audit", "The log of what was done, by whom."),
     "events": ("operator_cli.commands.events:events", "What happened, and what happens now."),

@@ -29,7 +29,11 @@ ENDED = crash_points.declare(
 )
 KEPT_FOR = (problems.Exit.TEMPORARY, problems.Exit.OUR_FAULT)
 _FILE_VERSION = 1
-_SECRETS = {"join_token": "--join-token-file", "enrollment_token": "--enrollment-token-file"}
+_SECRETS = {
+    "join_token": "--join-token-file",
+    "ticket": "--ticket-file",
+    "enrollment_token": "--enrollment-token-file",
+}
 _TEXTS = {"platform_url": "--platform-url", "node_id": "--node-id"}
 _LISTS = {
     "fingerprints": "--platform-fingerprint",

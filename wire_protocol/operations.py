@@ -9,10 +9,11 @@ from wire_protocol import admin, versions
 MOST_NODES = 500
 OperationState = Literal[
     "requested", "running", "preparing", "staging", "restarting", "resuming", "undoing", "done",
-    "failed", "cancelled",
+    "validating", "creating", "booting", "bootstrapping", "enrolling", "verifying", "active",
+    "cancelling", "deleting", "deleted", "unresolved", "failed", "cancelled",
 ]  # fmt: skip
 ErrorClass = Literal["transient", "permanent", "needs-operator"]
-ENDED = ("done", "failed", "cancelled")
+ENDED = ("done", "active", "deleted", "failed", "cancelled")
 
 
 class Step(admin.Answer):
@@ -27,7 +28,8 @@ class Step(admin.Answer):
 class Operation(admin.Answer):
     """One operation. `target` is the release it is about, where it is about one.
 
-    `retryable`: it failed in a way that may pass, so asking for the same again may work.
+    `retryable`: it failed in a way that may pass, so asking for the same again may work. `waiting`
+    is what is in the way of an open one, since `waiting_since`.
     """
 
     operation_id: str
@@ -47,6 +49,8 @@ class Operation(admin.Answer):
     reason: str | None
     error_class: Annotated[ErrorClass | None, pydantic.Field(alias="class")]
     retryable: bool
+    waiting: str | None = None
+    waiting_since: admin.Moment | None = None
 
 
 class OperationList(admin.Answer):

@@ -61,6 +61,15 @@ CODES: dict[str, Code] = {
     "idempotency-mismatch": Code(
         409, _P, "The idempotency key was used for another request.", Exit.CONFLICT
     ),
+    "connection-in-use": Code(409, _P, "The connection is in use.", Exit.CONFLICT),
+    "connection-paused": Code(409, _N, "The connection is paused.", Exit.NEEDS_OPERATOR),
+    "cap-reached": Code(409, _P, "A cap on machines or money is reached.", Exit.CONFLICT),
+    "template-stopped": Code(409, _N, "Orders of this template were stopped.", Exit.NEEDS_OPERATOR),
+    "operation-state": Code(409, _P, "The operation's state does not allow this.", Exit.CONFLICT),
+    "credential-kind-rejected": Code(
+        422, _P, "This kind of credential is not taken.", Exit.INVALID
+    ),
+    "credential-refused": Code(422, _P, "The provider refuses the credential.", Exit.INVALID),
     "conflict": Code(409, _P, "Conflict with the present state.", Exit.CONFLICT),
     "invalid": Code(422, _P, "Invalid input.", Exit.INVALID),
     "malformed": Code(400, _P, "The request could not be read.", Exit.INVALID),
@@ -72,6 +81,8 @@ CODES: dict[str, Code] = {
     "method-not-allowed": Code(405, _P, "Method not allowed.", Exit.INVALID),
     "too-many": Code(429, _T, "Too many attempts.", Exit.TEMPORARY),
     "unavailable": Code(503, _T, "Temporarily unavailable.", Exit.TEMPORARY),
+    "cloud-unavailable": Code(503, _T, "The cloud is not set up.", Exit.TEMPORARY),
+    "provider-unavailable": Code(503, _T, "The provider gives no clear answer.", Exit.TEMPORARY),
     "store-busy": Code(503, _T, "The store is busy.", Exit.TEMPORARY),
     "store-full": Code(503, _T, "The Platform's disk is full.", Exit.TEMPORARY),
     "internal": Code(500, _P, "A fault of ours.", Exit.OUR_FAULT),

@@ -54,6 +54,7 @@ def worker() -> None:
 @worker.command()
 @click.argument("join_token", required=False)
 @click.option("--join-token-file", metavar="FILE", help="File with the join token, - for stdin.")
+@click.option("--ticket-file", metavar="FILE", help="The ticket of a machine that was ordered.")
 @click.option("--platform-url", metavar="URL", help="The Platform's https address.")
 @click.option("--node-id", metavar="ID", help="The node id that the token was issued for.")
 @click.option("--enrollment-token", metavar="T", help="The enrollment token; warns, see the file.")
@@ -82,6 +83,7 @@ def join(
     *,
     join_token: str | None,
     join_token_file: str | None,
+    ticket_file: str | None,
     platform_url: str | None,
     node_id: str | None,
     enrollment_token: str | None,
@@ -109,6 +111,7 @@ def join(
     found = stored.read(where, reader=reader)
     given = wish.Given(
         join_token=_join_token(join_token, join_token_file),
+        ticket=_ticket(ticket_file),
         platform_url=platform_url,
         node_id=node_id,
         enrollment_token=_enrollment_token(enrollment_token, enrollment_token_file),
@@ -118,7 +121,8 @@ def join(
         port=port,
         labels=labels,
     )
-    if given.join_token is None and given.enrollment_token is None and not found.has_joined:
+    tokens = (given.join_token, given.enrollment_token, given.ticket)
+    if tokens == (None, None, None) and not found.has_joined:
         given = _with_prompted_token(given)
     decided = plan.decide(wish.parse(given), stored=found)
     if check:
@@ -282,6 +286,10 @@ def _join_token(argument: str | None, file: str | None) -> secret_kit.Secret | N
     if argument is not None:
         return secrets_in.from_argument(argument, flag="The join token", warn=_warn)
     return None if file is None else secrets_in.from_file(file, flag="--join-token-file")
+
+
+def _ticket(file: str | None) -> secret_kit.Secret | None:
+    return None if file is None else secrets_in.from_file(file, flag="--ticket-file")
 
 
 def _enrollment_token(argument: str | None, file: str | None) -> secret_kit.Secret | None:

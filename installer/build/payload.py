@@ -20,7 +20,7 @@ from installer.build import wheels as locked_wheels
 CODE: Final = "code"
 WHEELS: Final = "wheels"
 # Wheels are compressed already and code is small: a higher preset costs seconds and wins nothing.
-_PRESET: Final = 6
+_PRESET: Final = 1
 
 
 def make(
@@ -47,7 +47,8 @@ def make(
 
 def _tar(files: Mapping[str, bytes], made_at: datetime.datetime) -> bytes:
     room = io.BytesIO()
-    with tarfile.open(fileobj=room, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+    # As ustar; names past its 100 characters, as some wheels have, in a header of their own.
+    with tarfile.open(fileobj=room, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in sorted(files.items()):
             member = tarfile.TarInfo(name)
             member.size = len(data)

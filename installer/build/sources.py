@@ -31,11 +31,11 @@ _SHARED: Final = (
 )
 PACKAGES: Final[dict[release_format.Role, tuple[str, ...]]] = {
     "worker": _SHARED,
-    "platform": (*_SHARED, "platform_server"),
+    "platform": (*_SHARED, "platform_server", "provisioning"),
 }
 _NOT_SHIPPED: Final = ("installer/build/", "installer/install.sh")
 # What a package is made of; anything else in it was forgotten there.
-_SHIPPED_ENDINGS: Final = (".py", ".sql", "py.typed")
+_SHIPPED_ENDINGS: Final = (".py", ".sql", ".toml", "py.typed")
 _UNIT_ENDINGS: Final = (".service", ".socket", ".path", ".timer", ".target")
 _MOST_FILE_BYTES: Final = 4 * 1024 * 1024
 _GIT_SECONDS: Final = 60

@@ -20,6 +20,7 @@ from platform_server.app import (
     failures,
     housekeeping,
     orders,
+    own_bundle,
 )
 from platform_server.endpoints import (
     access_table,
@@ -186,6 +187,16 @@ async def build(
             "certificates": kept.keep,
             "master-key": keeper.keep_master_key,
             "purge": keeper.keep_purging,
+            "own-bundle": functools.partial(
+                own_bundle.keep,
+                own_bundle.Place(
+                    data_dir=given.data_dir,
+                    folder=given.data_dir / data_dir.BUNDLES,
+                    settings=settings,
+                ),
+                store=store,
+                clock=clock,
+            ),
             **taking.tasks,
         },
         close=close,

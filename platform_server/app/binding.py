@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from platform_server.app import addresses, failures, passed, sockets
+from platform_server.app import addresses, failures, local_machines, passed, sockets
 from platform_server.settings import groups
 from wire_protocol import problems
 
@@ -83,8 +83,11 @@ def bound(settings: groups.Settings, *, run: pathlib.Path, given: passed.Passed)
             settings, port=settings.bundles.port if own_bundles else None, asked=_BUNDLES
         )
         stack.callback(sockets.close_all, bundles)
+        local_address = local_machines.address(settings)
+        bridge = () if local_address is None else (local_address,)
         names = settings.enrollment.addresses or addresses.names_of_this_machine()
         gateway_names = settings.gateway.addresses or names
+        reached = addresses.from_elsewhere(gateway_names)
         local = _bind_local(run / LOCAL_SOCKET, stack=stack)
         enroll = given.enroll or _bind_local(run / ENROLL_SOCKET, stack=stack)
         yield Bound(
@@ -97,15 +100,15 @@ def bound(settings: groups.Settings, *, run: pathlib.Path, given: passed.Passed)
             api_names=addresses.certificate_names(found),
             enrollment=enrollment,
             enrollment_url=_url(names, bound_to=enrollment, port=settings.enrollment.port),
-            enrollment_names=names,
+            enrollment_names=tuple(dict.fromkeys((*names, *bridge))),
             gateway=gateway,
             gateway_urls=[
                 addresses.url("https", host=name, port=gateway[0].getsockname()[1])
-                for name in addresses.from_elsewhere(gateway_names)
+                for name in dict.fromkeys(reached)
             ]
             if gateway
             else [],
-            gateway_names=gateway_names,
+            gateway_names=tuple(dict.fromkeys((*gateway_names, *bridge))),
             bundles=bundles,
             bundle_url=_url(names, bound_to=bundles, port=settings.bundles.port),
             local=local,
@@ -165,11 +168,14 @@ def _bind_public(
     if port is None:
         return []
     default = settings.listen.addresses == groups.ListenGroup().addresses
+    bridge = None if default else local_machines.address(settings)
     return sockets.bind_tcp(
         settings.listen.addresses,
         port=port,
         asked=asked,
         skip_missing=default,
+        # The bridge comes with the first local machine.
+        to_come=() if bridge is None or bridge in settings.listen.addresses else (bridge,),
     )
 
 

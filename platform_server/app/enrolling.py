@@ -14,7 +14,16 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from platform_server.app import certificates, connecting, data_dir, meshing, operating, orders
+from platform_server.app import (
+    certificates,
+    clouding,
+    connecting,
+    data_dir,
+    local_machines,
+    meshing,
+    operating,
+    orders,
+)
 from platform_server.bundles import places
 from platform_server.endpoints import (
     enroll_decision,
@@ -207,6 +216,20 @@ async def build(
         clock=clock,
         mesh=mesh,
     )
+    invite = _invitation(trust, where=where)
+    parts = clouding.Given(
+        given=given,
+        settings=settings,
+        store=store,
+        keyring=keyring,
+        trust=trust,
+        operators=operators,
+        invite=invite,
+        clock=clock,
+    )
+    clouded = clouding.build(parts)
+    if trust is not None:
+        await clouding.ensure_local(parts)
     operated = operating.build(
         given,
         settings=settings,
@@ -214,6 +237,7 @@ async def build(
         trust=trust,
         given=connected.given,
         operators=operators,
+        more=clouded.known,
         clock=clock,
     )
     door = enroll_door.EnrollDoor(
@@ -225,14 +249,18 @@ async def build(
         clock=clock,
         places=mesh.places,
         joined=_joined(connected.gateway),
+        ordered_changed=operated.changed,
+        gateway_near=functools.partial(
+            local_machines.gateway_near,
+            bridge=local_machines.address(settings),
+            gateways=tuple(given.gateway_urls),
+        ),
     )
     return Enrolling(
         operator_routes=(
             *nodes.Nodes(operators).served(),
             *node_scheduling.NodeScheduling(operators).served(),
-            *enrollments.Enrollments(
-                operators=operators, invitation=_invitation(trust, where=where), cap=cap
-            ).served(),
+            *enrollments.Enrollments(operators=operators, invitation=invite, cap=cap).served(),
             *platform_routes.PlatformRoutes(
                 trust=trust,
                 keyring=keyring,
@@ -241,12 +269,13 @@ async def build(
             ).served(),
             *connected.operator_routes,
             *operated.operator_routes,
+            *clouded.served(operated.changed),
         ),
         anonymous_routes=enroll_server.routes_of(
             door, places=enroll_server.Places(settings.enrollment.connections)
         ),
         socket_door=enroll_server.SocketDoor(door),
-        tasks={**tasks, **connected.tasks, **operated.tasks},
+        tasks={**tasks, **connected.tasks, **operated.tasks, **clouded.tasks},
         client_file=client_file,
         asker=asker,
         mesh=mesh,

@@ -6,11 +6,26 @@ is ever written to stdout here.
 
 import logging
 import sys
-from typing import Literal
+from typing import Final, Literal
 
 import structlog
 
 Format = Literal["auto", "console", "json"]
+FOREIGN: Final = (
+    "aiohttp",
+    "asyncio",
+    # these write whole requests and answers at debug: sessions, tokens, first-boot data
+    "boto3",
+    "botocore",
+    "google",
+    "hcloud",
+    "httpcore",
+    "httpx",
+    "libcloud",
+    "requests",
+    "urllib3",
+)
+"""Loggers of libraries, which say only what is wrong, whatever our own level is."""
 
 
 def configure(*, level: str, form: Format, process: str) -> None:
@@ -45,8 +60,8 @@ def configure(*, level: str, form: Format, process: str) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
-    logging.getLogger("aiohttp").setLevel(logging.WARNING)
+    for name in FOREIGN:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _process_adder(process: str) -> structlog.typing.Processor:

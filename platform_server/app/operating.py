@@ -28,6 +28,7 @@ class Operating:
 
     operator_routes: Sequence[routes.Route]
     tasks: Mapping[str, supervise.Work]
+    changed: Callable[[], None]
 
 
 def build(
@@ -38,15 +39,16 @@ def build(
     trust: authority.Authority | None,
     given: Callable[[ids.NodeId], None],
     operators: configured.ConfiguredNodes,
+    more: Sequence[kinds.Kind] = (),
     clock: clock_kit.Clock,
 ) -> Operating:
-    """Builds them. `given` hears of each order that an operation gave."""
+    """Builds them. `given` hears of each order that an operation gave; `more` are further kinds."""
     archives = shelf.Shelf(
         orders_of_host.data_dir / data_dir.BUNDLES, origin=orders_of_host.bundle_url
     )
     if trust is None:
         off = operations.Operations(operators=operators, archives=archives, changed=None)
-        return Operating(operator_routes=off.served(), tasks={})
+        return Operating(operator_routes=off.served(), tasks={}, changed=_nobody)
     environment = settings.platform.environment
     group = settings.operations
     means = node_release.Means(
@@ -69,9 +71,16 @@ def build(
         batch.Batch(batch.UPDATE_NODES, store=store, environment=environment, clock=clock),
         node_release.NodeRelease(node_release.UPDATE, means=means),
         node_release.NodeRelease(node_release.ROLL_BACK, means=means),
+        *more,
     ]
     carrying = reconciler.Reconciler(store, known=known, clock=clock, chance=random.SystemRandom())
     served = operations.Operations(
         operators=operators, archives=archives, changed=carrying.changed
     ).served()
-    return Operating(operator_routes=served, tasks={"operations": carrying.run})
+    return Operating(
+        operator_routes=served, tasks={"operations": carrying.run}, changed=carrying.changed
+    )
+
+
+def _nobody() -> None:
+    """Where nothing is carried on nobody hears of what was stored."""

@@ -22,6 +22,7 @@ from wire_protocol import problems
 BACKLOG: Final = 1024
 _UNIX_PATH_BYTES: Final = 107  # sun_path less its NUL (unix(7))
 _FREE_PORT_TRIES: Final = 16
+_IP_FREEBIND: Final = 15  # linux/in.h
 
 
 class _Taken(failures.CannotStart):
@@ -74,26 +75,40 @@ def is_loopback(addresses: Sequence[str]) -> bool:
 
 
 def bind_tcp(
-    addresses: Sequence[str], *, port: int, asked: Asked, skip_missing: bool
+    addresses: Sequence[str],
+    *,
+    port: int,
+    asked: Asked,
+    skip_missing: bool,
+    to_come: Sequence[str] = (),
 ) -> list[socket.socket]:
     """Binds the port on every address; with port 0 all get the same free one.
 
-    `skip_missing` leaves out a family that this machine does not have. Raises `CannotStart`.
+    `skip_missing` leaves out a family that this machine does not have. `to_come` are addresses that
+    this machine will have later. Raises `CannotStart`.
     """
-    for _ in range(_FREE_PORT_TRIES if port == 0 and len(addresses) > 1 else 0):
+    wanted = (*addresses, *to_come)
+    tries = _FREE_PORT_TRIES if port == 0 and len(wanted) > 1 else 0
+    how = _How(asked=asked, skip_missing=skip_missing, to_come=frozenset(to_come))
+    for _ in range(tries):
         # What is free on one address may be somebody's connection on the next: take another.
         with contextlib.suppress(_Taken):
-            return _bind_all(addresses, port=port, asked=asked, skip_missing=skip_missing)
-    return _bind_all(addresses, port=port, asked=asked, skip_missing=skip_missing)
+            return _bind_all(wanted, port=port, how=how)
+    return _bind_all(wanted, port=port, how=how)
 
 
-def _bind_all(
-    addresses: Sequence[str], *, port: int, asked: Asked, skip_missing: bool
-) -> list[socket.socket]:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    asked: Asked
+    skip_missing: bool
+    to_come: frozenset[str]
+
+
+def _bind_all(addresses: Sequence[str], *, port: int, how: _How) -> list[socket.socket]:
     bound: list[socket.socket] = []
     try:
         for address in addresses:
-            one = _bind_one(address, port=port, asked=asked, skip_missing=skip_missing)
+            one = _bind_one(address, port=port, how=how)
             if one is not None:
                 bound.append(one)
                 port = one.getsockname()[1]
@@ -102,7 +117,7 @@ def _bind_all(
         raise
     if not bound:
         raise failures.CannotStart(
-            f"{asked.what}: none of {', '.join(addresses)} exists on this machine.",
+            f"{how.asked.what}: none of {', '.join(addresses)} exists on this machine.",
             exit_code=problems.Exit.INVALID,
         )
     return bound
@@ -146,15 +161,17 @@ def close_all(several: Sequence[socket.socket]) -> None:
         one.close()
 
 
-def _bind_one(address: str, *, port: int, asked: Asked, skip_missing: bool) -> socket.socket | None:
+def _bind_one(address: str, *, port: int, how: _How) -> socket.socket | None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         one = socket.socket(family, socket.SOCK_STREAM)
     except OSError:
-        if skip_missing:
+        if how.skip_missing:
             return None
         raise
     try:
+        if address in how.to_come:
+            one.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         small_packets.ensure(one)
         if family == socket.AF_INET6:
@@ -163,9 +180,9 @@ def _bind_one(address: str, *, port: int, asked: Asked, skip_missing: bool) -> s
         one.listen(BACKLOG)
     except OSError as fault:
         one.close()
-        if skip_missing and fault.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+        if how.skip_missing and fault.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
             return None
-        raise _bind_fault(fault, address=address, port=port, asked=asked) from None
+        raise _bind_fault(fault, address=address, port=port, asked=how.asked) from None
     except BaseException:
         one.close()
         raise

@@ -15,7 +15,7 @@ import json
 from typing import Final
 
 from platform_server.audit import actions
-from platform_server.backup import manifest
+from platform_server.backup import clouds, manifest
 from platform_server.nodes import liveness, states
 from platform_server.sealing import envelope
 from platform_server.store import contract
@@ -24,7 +24,7 @@ from platform_server.trust import keys, rotation, statements
 from runtime_kit import clock as clock_kit
 from wire_protocol import times
 
-RESTORED: Final = "restored"
+RESTORED: Final = clouds.RESTORED
 REASON: Final = "restored"
 _BATCH: Final = 500
 _EVENTS_A_SECOND: Final = 1000  # more than any Platform writes: see `_events_after`
@@ -73,6 +73,7 @@ async def settle(tx: contract.Tx, *, restore: Restore, keyring: envelope.Keyring
         REASON,
     )
     await _end_operations(tx, restore=restore)
+    await clouds.settle(tx, now=restore.now)
     await tx.execute(
         "UPDATE nodes SET state = ?, reason = ? WHERE state IN (?, ?)",
         states.State.UNREACHABLE.value,

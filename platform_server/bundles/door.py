@@ -44,7 +44,7 @@ class Door:
         self._tally = tally
 
     def before_body(self, head: messages.Head) -> messages.Response | None:
-        """404 with an empty body for all but the three forms."""
+        """404 with an empty body for all but the four forms."""
         if head.method in _METHODS and places.file_of(head.target) is not None:
             return None
         return messages.Response(status=404)
@@ -83,6 +83,6 @@ class Door:
 
 
 def _headers(file: Path) -> dict[str, str]:
-    if file.name == places.INSTALLER:
+    if file.name.endswith(places.INSTALLER):
         return _SCRIPT
     return _BINARY if file.parent.name == places.ARCHIVES else _TEXT

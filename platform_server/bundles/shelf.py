@@ -10,6 +10,7 @@ Known limit: each engine has its own folder; with several, bundles are added at 
 
 import contextlib
 import errno
+import hashlib
 import os
 import pathlib
 import stat
@@ -22,7 +23,7 @@ from platform_server.bundles import places
 from runtime_kit import crash_points, private_files
 
 _RELEASE_SUFFIX: Final = ".json"
-_INSTALLER_SUFFIX: Final = ".install.sh"
+_INSTALLER_SUFFIX: Final = places.INSTALLER_SUFFIX
 _SHARED_BITS: Final = 0o044
 
 BESIDE = crash_points.declare(
@@ -85,6 +86,13 @@ class Shelf:
         """The file of an archive, if it is there."""
         path = self._archives / sha256
         return path if path.is_file() else None
+
+    def installer_hash(self, sha256: str) -> str | None:
+        """SHA-256 of the script that came with the archive; None where it cannot be read."""
+        try:
+            return hashlib.sha256(self._installer(sha256)).hexdigest()
+        except OSError:
+            return None
 
     def put(self, found: archives.Archive, *, upload: pathlib.Path) -> None:
         """Gives a checked archive its name and makes what is derived; raises `OSError`.

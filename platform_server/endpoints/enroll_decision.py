@@ -6,16 +6,18 @@ What a stranger can trigger is cheap: one look-up, one comparison, and then the 
 everybody. Every refusal stands in the audit. Those that say something of a good token stand in the
 action log too, once an hour for each node, whatever the machine says of itself.
 
-Known limit: a first-boot phase report belongs to an operation, of which there are none yet, so
-every one is refused as for a token without an operation.
+An ordered machine shows a ticket as well (`cloud.admission`): its signature is checked before
+anything is looked up, and the machine is let in only where the provider's own view agrees. Where
+that view is too old, nothing is spent and it is told to ask again; no provider is called here.
 """
 
 import dataclasses
 import datetime
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from platform_server.audit import actions
+from platform_server.cloud import admission
 from platform_server.endpoints import enroll_request
 from platform_server.enrollment import attempts, certificate, enroll, limiter
 from platform_server.enrollment import refusals as endings
@@ -24,7 +26,7 @@ from platform_server.store import contract
 from platform_server.tokens import reasons, redeem
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
-from wire_protocol import product, versions
+from wire_protocol import product, statements, versions
 
 _TRIES: Final = 3  # a lost race is looked at again; a second one in a row cannot happen
 
@@ -33,7 +35,8 @@ SPENT = crash_points.declare(
 )
 
 Refusal = endings.Refused | endings.Limited
-Ending = register.Registered | Refusal | endings.WorkerNewer
+Ending = register.Registered | Refusal | endings.WorkerNewer | admission.NotYet
+TrustKeys = Callable[[], tuple[statements.TrustKey, ...]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +61,10 @@ class Decider:
         rules: Rules,
         takes_nodes: bool,
         clock: clock_kit.Clock,
+        trust_keys: TrustKeys = tuple,
     ) -> None:
         self._operators = operators
+        self._trust_keys = trust_keys
         self._rules = rules
         self._clock = clock
         self._takes_nodes = takes_nodes
@@ -73,6 +78,7 @@ class Decider:
         """Prove, judge, redeem, enroll, register."""
         now = self._clock.now()
         pin = knock.claim.certificate.pin
+        shown = admission.read(knock.ticket, trust_keys=self._trust_keys(), now=now)
         for _ in range(_TRIES):
             proved = await redeem.prove(tx, token=knock.token)
             if not isinstance(proved, redeem.Proved):
@@ -84,8 +90,20 @@ class Decider:
             examined = await register.examine(tx, proved=proved, pin=pin, operators=self._operators)
             if examined.is_stale:
                 continue
+            ticket = await admission.judge(
+                tx,
+                found=proved.enrollment,
+                token=knock.token,
+                shown=shown,
+                instance=knock.instance,
+                now=now,
+            )
             # all of it was asked whatever was found first, so that every refusal takes as long
             reason = judged or self._reason(examined, signed=signed)
+            if reason is None and isinstance(ticket, admission.NotYet):
+                return ticket
+            if reason is None and isinstance(ticket, reasons.Reason):
+                reason = ticket
             if reason is not None:
                 return await self._refuse(tx, knock=knock, reason=reason, proved=proved, now=now)
             if _is_newer(knock.claim.version):
@@ -95,17 +113,36 @@ class Decider:
                 return await self._register(tx, redeemed=redeemed, claim=knock.claim, now=now)
         raise contract.StoreBusy("The enrollment changed under every look at it; try again.")
 
-    async def report(self, tx: contract.Tx, *, knock: enroll_request.Reporting) -> Refusal:
-        """A phase report without an operation: refused like everything else, in as much time."""
+    async def report(
+        self, tx: contract.Tx, *, knock: enroll_request.Reporting
+    ) -> Refusal | admission.Reported:
+        """A phase of first boot; without an operation refused like all else, in as much time.
+
+        Spends nothing, and goes by with a spent token for as long as the operation is open.
+        """
         now = self._clock.now()
+        shown = admission.read(knock.ticket, trust_keys=self._trust_keys(), now=now)
         proved = await redeem.prove(tx, token=knock.token)
         if not isinstance(proved, redeem.Proved):
             return await self._refuse_stranger(tx, knock=knock, reason=proved, now=now)
-        # where the operation will be looked up; a stranger's failure is counted in that time
+        # a stranger's failure is counted in the time that this takes
         await registry.standing_of(tx, node_id=knock.node_id, operators=self._operators)
-        return await self._refuse(
-            tx, knock=knock, reason=reasons.Reason.NO_OPERATION, proved=proved, now=now
-        )
+        reported: admission.Reported | reasons.Reason | int = reasons.Reason.WRONG_NODE
+        if proved.enrollment.node_id == knock.node_id:
+            reported = await admission.report(
+                tx,
+                found=proved.enrollment,
+                token=knock.token,
+                shown=shown,
+                phase=knock.phase,
+                detail=knock.detail,
+                now=now,
+            )
+        if isinstance(reported, reasons.Reason):
+            return await self._refuse(tx, knock=knock, reason=reported, proved=proved, now=now)
+        if isinstance(reported, int):
+            return endings.Limited(retry_after_seconds=reported)
+        return reported
 
     async def _register(
         self,
@@ -121,6 +158,7 @@ class Decider:
         registered = await register.register(
             tx, enrolled=enrolled, environment=self._rules.environment, now=now
         )
+        await admission.enrolled(tx, found=redeemed.enrollment, now=now)
         crash_points.reach(SPENT)
         return registered
 

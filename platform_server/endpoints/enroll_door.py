@@ -5,8 +5,9 @@ What is said to whom, in the order it is asked (`enroll_request` reads, `enroll_
 1. shape: 422, naming the field;
 2. the token's secret: the uniform 403, and past the limits 429;
 3. everything else: the uniform 403, whatever it was;
-4. a machine newer than the Platform: 409 with both versions, nothing spent;
-5. the node: 201, or 200 for the same token and key again.
+4. an ordered machine that the provider's own view is too old for: 503, nothing spent;
+5. a machine newer than the Platform: 409 with both versions, nothing spent;
+6. the node: 201, or 200 for the same token and key again; 204 for a phase of first boot.
 
 The uniform 403 is one constant body, without a request id; every other problem carries the id of
 its request, as the server that asks here knows it.
@@ -18,6 +19,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from platform_server.cloud import admission
 from platform_server.endpoints import enroll_decision, enroll_request, refusals, salvage
 from platform_server.enrollment import attempts, certificate, limiter
 from platform_server.enrollment import refusals as endings
@@ -27,7 +29,7 @@ from platform_server.store import contract
 from platform_server.trust import authority
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
-from wire_protocol import ids, mesh, problems
+from wire_protocol import enrollment, ids, mesh, problems
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,6 +39,9 @@ _TRUST_PER_ADDRESS: Final = 120
 
 Joined = Callable[[ids.NodeId, certificate.MachineCertificate], None]
 """Told of a node whose enrollment is committed, before the machine has its answer."""
+
+GatewayNear = Callable[[str], str | None]
+"""The gateway for an ordered machine, by the address in its ticket; None: the same as for all."""
 
 COMMITTED = crash_points.declare(
     "enroll.committed", story="the enrollment is committed, the machine has no answer yet"
@@ -67,7 +72,11 @@ class EnrollDoor:
         clock: clock_kit.Clock,
         places: mesh_places.Places | None = None,
         joined: Joined | None = None,
+        ordered_changed: Callable[[], None] | None = None,
+        gateway_near: GatewayNear | None = None,
     ) -> None:
+        self._gateway_near = gateway_near
+        self._ordered_changed = ordered_changed
         self._store = store
         self._joined = joined
         self._places = places
@@ -81,6 +90,9 @@ class EnrollDoor:
             rules=rules,
             takes_nodes=trust is not None,
             clock=clock,
+            trust_keys=tuple
+            if trust is None
+            else lambda: tuple(trust.published.statement.trust_keys),
         )
         self._invalid = limiter.Allowance(
             per_minute=rules.limits.per_minute, per_address=rules.limits.per_address
@@ -100,7 +112,7 @@ class EnrollDoor:
             return _problem(
                 refusal.code, refusal.detail, request_id=request_id, members=refusal.members
             )
-        ending: enroll_decision.Ending
+        ending: enroll_decision.Ending | admission.Reported
         if isinstance(knock, enroll_request.Reporting):
             ending = await self._store.transact(lambda tx: self._decider.report(tx, knock=knock))
         else:
@@ -109,7 +121,12 @@ class EnrollDoor:
                 crash_points.reach(COMMITTED)
                 if self._joined is not None:
                     self._joined(ending.node_id, knock.claim.certificate)
+                if knock.ticket is not None:
+                    self._tell_operation()
                 return await self._welcome(ending, knock=knock, place=place)
+        if isinstance(ending, admission.Reported | admission.NotYet):
+            self._tell_operation()
+            return _not_yet(ending, request_id=request_id)
         if isinstance(ending, endings.Limited):
             return limited(ending.retry_after_seconds, request_id=request_id)
         if isinstance(ending, endings.WorkerNewer):
@@ -169,9 +186,25 @@ class EnrollDoor:
                 generation=registered.generation,
                 reachable=None if reached is None else reached.reachable,
                 reachable_reason=None if reached is None else reached.reason,
+                gateway_url=self._gateway_for(knock.ticket),
                 more=None if place is None else place.to_wire(),
             ),
         )
+
+    def _gateway_for(self, ticket: enrollment.Ticket | None) -> str | None:
+        if ticket is None or self._gateway_near is None or self._trust is None:
+            return None
+        shown = admission.read(
+            ticket,
+            trust_keys=tuple(self._trust.published.statement.trust_keys),
+            now=self._clock.now(),
+        )
+        return None if shown.document is None else self._gateway_near(shown.document.url)
+
+    def _tell_operation(self) -> None:
+        """Its reconciler is to look now: the rows that it goes by have changed."""
+        if self._ordered_changed is not None:
+            self._ordered_changed()
 
     async def _record_invalid(
         self, body: bytes, *, refusal: refusals.Refusal, address: str | None
@@ -211,6 +244,18 @@ def limited(seconds: int, *, request_id: str) -> DoorAnswer:
         "Too many failed attempts; try again later.",
         request_id=request_id,
         retry_after_seconds=seconds,
+    )
+
+
+def _not_yet(ending: admission.Reported | admission.NotYet, *, request_id: str) -> DoorAnswer:
+    """204 for what was written down; 503 where the provider has to be asked first."""
+    if isinstance(ending, admission.Reported):
+        return DoorAnswer(status=204, body=b"")
+    return _problem(
+        "provider-unavailable",
+        "The provider's view of this machine is not known yet; ask again.",
+        request_id=request_id,
+        retry_after_seconds=ending.retry_after_seconds,
     )
 
 

@@ -5,7 +5,7 @@ request the audit may keep is decided here too (`fault_of`, and `salvage`).
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from platform_server.endpoints import parsing, refusals
@@ -21,12 +21,13 @@ _KNOWN_FIELDS: Final = frozenset(enrollment.EnrollRequest.model_fields) | frozen
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Knock:
-    """Who knocks: a token, the node id it is shown for, and where it came from."""
+    """Who knocks: a token, the node id it is shown for, a ticket, and where it came from."""
 
     token: enrollment_token.EnrollmentToken
     node_id: ids.NodeId
     version: str | None
     address: str | None
+    ticket: enrollment.Ticket | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +36,15 @@ class Enrolling(Knock):
 
     claim: enroll.Claim
     mesh_public_key: str | None = None
+    instance: Mapping[str, str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reporting(Knock):
     """An ordered machine that reports a phase of its first boot."""
+
+    phase: enrollment.Phase
+    detail: str
 
 
 def read(
@@ -68,6 +73,8 @@ def read(
         address=address,
         claim=_claim(request, address=address, networks=networks),
         mesh_public_key=request.mesh_public_key,
+        ticket=request.ticket,
+        instance=request.instance,
     )
 
 
@@ -86,6 +93,9 @@ def _reporting(body: bytes, *, address: str | None) -> Reporting:
         node_id=ids.NodeId(report.node_id),
         version=_version(report.version),
         address=address,
+        ticket=report.ticket,
+        phase=report.phase,
+        detail=report.detail,
     )
 
 

@@ -147,12 +147,16 @@ def routes_of(door: enroll_door.EnrollDoor, *, places: Places) -> tuple[routes.R
             request=enrollment.EnrollRequest,
             answer=enrollment.EnrollAnswer,
             status=201,
-            other_statuses={200: "The same token and key again: the same answer."},
+            other_statuses={
+                200: "The same token and key again: the same answer.",
+                204: "A phase of an ordered machine's first boot was written down.",
+            },
             problems=(
                 "enrollment-refused",
                 "worker-newer",
                 "too-large",
                 "too-many",
+                "provider-unavailable",
             ),
             **raw,
         ),
@@ -169,6 +173,12 @@ def routes_of(door: enroll_door.EnrollDoor, *, places: Places) -> tuple[routes.R
 
 
 def _reply(answered: enroll_door.DoorAnswer) -> calls.Reply:
+    if answered.retry_after_seconds is not None and answered.status == 503:
+        raise refusals.Refusal(
+            "provider-unavailable",
+            "The provider's view of this machine is not known yet; ask again.",
+            retry_after_seconds=answered.retry_after_seconds,
+        )
     if answered.retry_after_seconds is not None:
         raise refusals.Refusal(
             "too-many",

@@ -13,7 +13,7 @@ import pydantic
 from pydantic import json_schema
 
 from platform_server.endpoints import access_table, cursors, mutations, routes
-from wire_protocol import admin, ids, problems, product
+from wire_protocol import admin, cloud, ids, problems, product
 
 _REF: Final = "#/components/schemas/{model}"
 _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
@@ -30,6 +30,10 @@ _PLACEHOLDERS: Final = {
     "token_id": "^[0-9a-f]{16}$",
     "order_id": "^[0-9a-f]{16}$",
     "operation_id": "^[0-9a-f]{16}$",
+    "connection": cloud.CONNECTION_PATTERN,
+    "resource": cloud.CONNECTION_PATTERN,
+    "machine": ids.NODE_ID_AS_TYPED,
+    "template": "^[0-9a-f]{16}$",
 }
 
 _PROBLEM_SCHEMA: Final[dict[str, Any]] = {

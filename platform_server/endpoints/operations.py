@@ -268,10 +268,10 @@ def shown(operation: records.Operation) -> models.Operation:
             "kind": operation.kind,
             "state": operation.state.value,
             "infra": operation.infra,
-            "node_id": operation.subject,
+            "node_id": _node_of(operation.subject),
             "parent_id": operation.parent_id,
             "depends_on": list(operation.depends_on),
-            "target": operation.request.get("release") or operation.request.get("version"),
+            "target": _target(operation),
             "created_at": operation.created_at,
             "created_by": operation.created_by,
             "updated_at": operation.updated_at,
@@ -281,8 +281,21 @@ def shown(operation: records.Operation) -> models.Operation:
             "reason": operation.reason,
             "class": None if kind is None else kind.value,
             "retryable": not operation.is_open and kind is problems.Kind.TRANSIENT,
+            "waiting": operation.waiting,
+            "waiting_since": operation.waiting_since,
         }
     )
+
+
+def _node_of(subject: str | None) -> str | None:
+    """What an operation is about, where that is a node; a volume's subject is `volume/ID`."""
+    return None if subject is None or "/" in subject else subject
+
+
+def _target(operation: records.Operation) -> str | None:
+    """The release it is about; of a volume, snapshot or address its name."""
+    request = operation.request
+    return request.get("release") or request.get("version") or request.get("name")
 
 
 async def _shown_all(tx: contract.Tx, found: Sequence[records.Operation]) -> list[models.Operation]:

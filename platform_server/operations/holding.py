@@ -97,18 +97,41 @@ async def renew(tx: contract.Tx, *, held: Held, now: datetime.datetime) -> None:
     await _change(tx, held=held, settings="lease_until = ?", values=(_until(now),))
 
 
+async def require(tx: contract.Tx, *, held: Held) -> None:
+    """For a transaction that writes beside the row without moving it; raises `LeaseLost`."""
+    await _change(tx, held=held, settings="fence = fence", values=())
+
+
 async def release(tx: contract.Tx, *, held: Held) -> None:
     """Lets it go; when it is looked at next stands in its row. Raises `LeaseLost`."""
     await _change(tx, held=held, settings="holder = NULL, lease_until = 0", values=())
 
 
-async def put_off(tx: contract.Tx, *, held: Held, until: datetime.datetime) -> None:
-    """Lets it go until then, after one more failure in a row; raises `LeaseLost`."""
+async def put_off(
+    tx: contract.Tx,
+    *,
+    held: Held,
+    until: datetime.datetime,
+    reason: str,
+    now: datetime.datetime,
+) -> None:
+    """Lets it go until then, after one more failure in a row; raises `LeaseLost`.
+
+    Why is kept, and since when something has been in the way, until the next change.
+    """
     await _change(
         tx,
         held=held,
-        settings="holder = NULL, lease_until = 0, next_at = ?, tries = tries + 1",
-        values=(clock_kit.to_micros(until),),
+        settings="holder = NULL, lease_until = 0, next_at = ?, tries = tries + 1, waiting = ?, "
+        "waiting_since = COALESCE(waiting_since, ?)",
+        values=(clock_kit.to_micros(until), kept(reason), clock_kit.to_micros(now)),
+    )
+
+
+async def went_well(tx: contract.Tx, *, held: Held) -> None:
+    """Nothing is in the way (any more); raises `LeaseLost`."""
+    await _change(
+        tx, held=held, settings="tries = 0, waiting = NULL, waiting_since = NULL", values=()
     )
 
 
@@ -128,7 +151,7 @@ async def move(
         tx,
         held=held,
         settings="state = ?, reason = ?, error_class = ?, updated_at = ?, deadline_at = ?, "
-        "next_at = ?, tries = 0, ended_at = ?",
+        "next_at = ?, tries = 0, ended_at = ?, waiting = NULL, waiting_since = NULL",
         values=(
             state.value,
             reason,
@@ -159,11 +182,74 @@ async def move(
         deadline_at=move.deadline_at,
         next_at=now,
         tries=0,
+        waiting=None,
+        waiting_since=None,
         ended_at=now if ends else None,
         steps=(*operation.steps, step),
     )
     await tell(tx, operation=changed, environment=environment, now=now, detail=step.detail)
     return changed
+
+
+async def reopen(
+    tx: contract.Tx,
+    *,
+    operation: records.Operation,
+    detail: str,
+    environment: str,
+    now: datetime.datetime,
+) -> records.Operation:
+    """A failed operation is to be tried again; nobody holds one that has ended.
+
+    Raises `states.Impossible` where it did not fail, or where somebody else was faster.
+    """
+    state = states.after(operation.state, states.Event.RETRY)
+    changed = await tx.execute(
+        "UPDATE operations SET state = ?, reason = NULL, error_class = NULL, updated_at = ?, "
+        "deadline_at = NULL, next_at = ?, tries = 0, ended_at = NULL, holder = NULL, "
+        "lease_until = 0, fence = fence + 1 "
+        "WHERE operation_id = ? AND state = ? AND ended_at IS NOT NULL",
+        state.value,
+        clock_kit.to_micros(now),
+        clock_kit.to_micros(now),
+        operation.operation_id,
+        operation.state.value,
+    )
+    if changed != 1:
+        raise states.Impossible("The operation was changed at this moment.")
+    step = records.Step(
+        position=len(operation.steps) + 1,
+        at=now,
+        event=states.Event.RETRY,
+        state=state,
+        detail=kept(detail),
+    )
+    await _write_step(tx, operation_id=operation.operation_id, step=step)
+    changed_to = dataclasses.replace(
+        operation,
+        state=state,
+        reason=None,
+        error_class=None,
+        updated_at=now,
+        deadline_at=None,
+        next_at=now,
+        tries=0,
+        ended_at=None,
+        steps=(*operation.steps, step),
+    )
+    await tell(tx, operation=changed_to, environment=environment, now=now, detail=step.detail)
+    return changed_to
+
+
+async def wake(tx: contract.Tx, *, operation_id: str, now: datetime.datetime) -> None:
+    """It is looked at now, if it is open: something that it waits for has happened."""
+    await tx.execute(
+        "UPDATE operations SET next_at = ? WHERE operation_id = ? AND ended_at IS NULL "
+        "AND (next_at IS NULL OR next_at > ?)",
+        clock_kit.to_micros(now),
+        operation_id,
+        clock_kit.to_micros(now),
+    )
 
 
 async def tell(

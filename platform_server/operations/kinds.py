@@ -19,7 +19,16 @@ ONCE_WOKEN: Final = 30.0  # somebody's end wakes it; a lost signal costs that mu
 
 
 class TryLater(Exception):
-    """It did not work now and may later; tried again with growing waits, so many times at most."""
+    """It did not work now and may later; tried again with growing waits, so many times at most.
+
+    `patient`: for ever, since how often it was tried says nothing (a question, a paused
+    connection). `seconds`: what the other side asked us to wait at least.
+    """
+
+    def __init__(self, reason: str, *, patient: bool = False, seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.patient = patient
+        self.seconds = seconds
 
 
 class Stop(Exception):

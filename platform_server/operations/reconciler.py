@@ -193,52 +193,59 @@ class Reconciler:
             return False
         crash_points.reach(CLAIMED)
         wait: float | None = None
+        reason = _FAULT
         try:
             async with self._renewing(held):
                 await work(held)
         except kinds.TryLater as fault:
-            wait = await self._again(held, kind=kind, reason=str(fault))
+            reason = str(fault)
+            wait = await self._again(held, kind=kind, fault=fault)
         except kinds.Stop as fault:
             await kind.fail(held, holding.Failure(reason=str(fault), kind=fault.kind))
         except (contract.StoreError, holding.LeaseLost):
             raise
         except Exception:  # noqa: BLE001 - tried again and bounded as any other failure
             _LOG.exception("An operation met a fault of ours", extra=_about(held.operation))
-            wait = await self._again(held, kind=kind, reason=_FAULT)
+            wait = await self._again(held, kind=kind, fault=kinds.TryLater(_FAULT))
         crash_points.reach(ADVANCED)
-        await self._let_go(held, wait=wait)
+        await self._let_go(held, wait=wait, reason=reason)
         crash_points.reach(RELEASED)
         self._not_before.clear()  # its end may be what others waited for
         self._look_now.set()
         self._store.signal(CHANNEL, _CHANGED)
         return wait is None
 
-    async def _again(self, held: holding.Held, *, kind: kinds.Kind, reason: str) -> float | None:
+    async def _again(
+        self, held: holding.Held, *, kind: kinds.Kind, fault: kinds.TryLater
+    ) -> float | None:
         """How long to wait after one more failure in a row; None where that was the last.
 
         What is being undone cannot fail any more: it is tried for ever, at the longest pace.
         """
         operation, waits = held.operation, list(self._tries.waits(chance=self._chance))
         may_fail = states.find_after(operation.state, states.Event.FAIL) is not None
-        if operation.tries >= len(waits) and may_fail:
-            sentence = f"{reason} Tried {operation.tries + 1} times."
+        if operation.tries >= len(waits) and may_fail and not fault.patient:
+            sentence = f"{fault} Tried {operation.tries + 1} times."
             failure = holding.Failure(reason=sentence, kind=problems.Kind.TRANSIENT)
             await kind.fail(held, failure)
             return None
-        wait = waits[min(operation.tries, len(waits) - 1)]
+        wait = max(waits[min(operation.tries, len(waits) - 1)], fault.seconds)
         _LOG.warning(
             "An operation is tried again",
-            extra=_about(operation, reason=reason, next_try_seconds=round(wait, 1)),
+            extra=_about(operation, reason=str(fault), next_try_seconds=round(wait, 1)),
         )
         return wait
 
-    async def _let_go(self, held: holding.Held, *, wait: float | None) -> None:
+    async def _let_go(self, held: holding.Held, *, wait: float | None, reason: str) -> None:
         """After a step its row says already when it is to be looked at: now."""
         if wait is None:
             await self._store.transact(lambda tx: holding.release(tx, held=held))
         else:
-            until = self._clock.now() + datetime.timedelta(seconds=wait)
-            await self._store.transact(lambda tx: holding.put_off(tx, held=held, until=until))
+            now = self._clock.now()
+            until = now + datetime.timedelta(seconds=wait)
+            await self._store.transact(
+                lambda tx: holding.put_off(tx, held=held, until=until, reason=reason, now=now)
+            )
 
     @contextlib.asynccontextmanager
     async def _renewing(self, held: holding.Held) -> AsyncIterator[None]:

@@ -15,11 +15,12 @@ from platform_server.store import contract
 from runtime_kit import clock
 from wire_protocol import problems
 
-MOST_STEPS: Final = 100  # no kind has a tenth of it
+MOST_STEPS: Final = 1000  # an order that is retried ten times has a tenth of it
 
 _COLUMNS: Final = (
     "operation_id, kind, infra, subject, parent_id, state, request, reason, error_class, "
-    "created_at, created_by, updated_at, deadline_at, next_at, tries, ended_at, holder, fence"
+    "created_at, created_by, updated_at, deadline_at, next_at, tries, ended_at, holder, fence, "
+    "waiting, waiting_since"
 )
 
 
@@ -37,7 +38,10 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operation. `request` is what its kind was asked for."""
+    """One operation. `request` is what its kind was asked for.
+
+    `waiting` is what is in the way of an open one, since `waiting_since`.
+    """
 
     operation_id: str
     kind: str
@@ -54,6 +58,8 @@ class Operation:
     error_class: problems.Kind | None = None
     deadline_at: datetime.datetime | None = None
     tries: int = 0
+    waiting: str | None = None
+    waiting_since: datetime.datetime | None = None
     ended_at: datetime.datetime | None = None
     holder: str | None = None
     fence: int = 0
@@ -267,6 +273,8 @@ def _of_row(row: contract.Row) -> Operation:
         ended_at=_moment(row["ended_at"]),
         holder=row["holder"],
         fence=int(row["fence"]),
+        waiting=row["waiting"],
+        waiting_since=_moment(row["waiting_since"]),
     )
 
 

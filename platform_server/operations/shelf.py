@@ -71,6 +71,10 @@ class Shelf:
             if one.release.role == "worker"
         ]
 
+    def installer_hash(self, sha256: str) -> str | None:
+        """SHA-256 of the script that installs this archive; for a thread."""
+        return self._bundles.installer_hash(sha256)
+
     def urls(self, sha256: str) -> tuple[str, ...]:
         """At the bundle port."""
         if self._origin is None or self._bundles.holds(sha256) is None:

@@ -17,7 +17,7 @@ import json
 import pathlib
 from typing import Final
 
-from platform_server.sealing import envelope, key_file, sealed_rows
+from platform_server.sealing import envelope, key_file, sealed_columns, sealed_rows
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
 from runtime_kit import crash_points
@@ -184,9 +184,11 @@ async def _find_needed(tx: contract.Tx) -> set[str] | None:
         return None
     secrets = await tx.fetch_all("SELECT DISTINCT kek_id FROM sealed_secrets LIMIT 1000")
     trust_keys = await tx.fetch_all("SELECT sealed_private FROM trust_keys LIMIT 1000")
-    return {str(row["kek_id"]) for row in secrets} | {
-        envelope.kek_id_of(bytes(row["sealed_private"])) for row in trust_keys
-    }
+    return (
+        {str(row["kek_id"]) for row in secrets}
+        | {envelope.kek_id_of(bytes(row["sealed_private"])) for row in trust_keys}
+        | await sealed_columns.find_needed(tx)
+    )
 
 
 async def _rewrap_batch(tx: contract.Tx, *, keyring: envelope.Keyring) -> int:
@@ -216,6 +218,8 @@ async def _rewrap_batch(tx: contract.Tx, *, keyring: envelope.Keyring) -> int:
                 row["key_id"],
                 before,
             )
+    if rewrapped < _BATCH:
+        rewrapped += await sealed_columns.rewrap(tx, keyring=keyring, limit=_BATCH - rewrapped)
     return rewrapped
 
 

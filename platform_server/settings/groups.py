@@ -1,7 +1,8 @@
 """Every setting of the Platform, frozen, with its default and its paragraph.
 
 Nothing but values: where they come from is `layers`' part. A new setting is a field here with its
-paragraph; docs/settings.md is compared with these by a test.
+paragraph; docs/settings.md is compared with these by a test. Long because every section of the
+settings file stands here, each short, so that a name is looked for in one place.
 """
 
 import datetime
@@ -214,6 +215,10 @@ class BundlesGroup(Group):
     most_bytes: Annotated[int, Field(ge=1_048_576, le=1_073_741_824)] = 134_217_728
     """The largest archive that is taken in."""
 
+    build: bool = True
+    """Whether a Platform that runs from a checkout and has no worker bundle of its version builds
+    one, from its own code and the locked wheels."""
+
     sockets: Annotated[int, Field(ge=16, le=MAX_SOCKETS)] = 256
     """Open sockets of the bundle server. When full, the oldest without a complete head is closed;
     where all are downloads, the newcomer is turned away."""
@@ -373,6 +378,93 @@ class OperationsGroup(Group):
     ten seconds whether it stays."""
 
 
+class CloudGroup(Group):
+    """Machines from providers: with what, for how long, and what may be cleaned up."""
+
+    credential_policy: Literal["federated", "compat"] = "federated"
+    """Which credentials are taken. `federated` refuses AWS keys, Azure client secrets and GCP keys,
+    since those providers can do without a stored secret; `compat` takes them, their age shown."""
+
+    policy_file: Annotated[str, Field(max_length=4096)] | None = None
+    """The operator's policy (JSON): locations, image, classes, the most machines and the most
+    money. Every provider that costs money needs it. Read again when it changes. Also given by
+    `ENLIST_CLOUD_POLICY`."""
+
+    allow_endpoints: bool = False
+    """Whether a connection may name another address in place of its provider's: for a private cloud
+    and for tests. Its credential is sent there."""
+
+    issuer_url: Annotated[str, Field(max_length=2048)] | None = None
+    """The public https address under which the documents of this Platform's own issuer can be read,
+    `enlist cloud issuer export DIR`. Needed for credentials that federate."""
+
+    token_folder: Annotated[str, Field(max_length=4096, pattern="^/")] | None = None
+    """The folder below which files with federated tokens may be that a connection names
+    (`azure-token-file`). Unset, no such file is read."""
+
+    launch_seconds: Annotated[float, Field(ge=1, le=86_400)] = 900
+    """How long a provider may take from the order until the machine runs."""
+
+    enrollment_seconds: Annotated[float, Field(ge=1, le=86_400)] = 1200
+    """How long a machine that runs may take until its node is ready."""
+
+    auto_destroy_failed_after: Annotated[float, Field(ge=60, le=30 * 86_400)] | None = None
+    """After how many seconds a machine whose order has failed is deleted. Unset, it is kept for a
+    person to look at, and costs money until somebody deletes it."""
+
+    attempts: Annotated[int, Field(ge=1, le=10)] = 2
+    """How many times one order may try to create its machine."""
+
+    breaker_failures: Annotated[int, Field(ge=1, le=100)] = 3
+    """After how many failures in a row machines of one template are not ordered any more, until a
+    person says so."""
+
+    refresh_seconds: Annotated[float, Field(ge=10, le=86_400)] = 300
+    """How often a provider is asked for what it holds of ours, by one list for all machines, while
+    nothing is under way there. While a machine enlists itself it is asked every 30 s."""
+
+    sweep_seconds: Annotated[float, Field(ge=60, le=30 * 86_400)] = 3600
+    """How often what a provider holds of ours is compared with what is known here."""
+
+    orphan_grace_seconds: Annotated[float, Field(ge=300, le=30 * 86_400)] = 3600
+    """How long something must have been known as an orphan before it may be deleted."""
+
+    orphans: Literal["report", "delete"] = "report"
+    """What becomes of orphans: what carries this installation's id at a provider and belongs to
+    nothing that is known here. `report` lists them with what they cost, `delete` deletes them after
+    the grace; volumes, snapshots and addresses are only ever listed."""
+
+    @pydantic.field_validator("issuer_url")
+    @classmethod
+    def _issuer_url(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("https://"):
+            raise ValueError("an issuer's address starts with https://")
+        return None if value is None else value.rstrip("/")
+
+
+class LocalGroup(Group):
+    """Machines on this very host, the provider `local`."""
+
+    network: ipaddress.IPv4Network | Literal["off"] = ipaddress.IPv4Network("10.99.0.0/24")
+    """The private network of the bridge that local machines are on; its first address is this
+    host's. Where the Platform can make such machines and has a bundle port, it also listens there
+    and its certificates name it. `off`: none are made here."""
+
+    directory: Annotated[str, Field(max_length=200)] = "/var/lib/enlist/machines"
+    """Where local machines have their disks. An installed Platform's root helper has its own."""
+
+    images: Annotated[str, Field(max_length=200)] = "/var/cache/enlist/images"
+    """Where the base images of local machines are kept, likewise."""
+
+    bridge: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,14}$")] = "enlist-br0"
+    """The bridge's name, likewise."""
+
+    @pydantic.field_validator("network", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return "off" if value is False else value
+
+
 class ProbeGroup(Group):
     """Asking every listening node whether it is there."""
 
@@ -446,6 +538,8 @@ class Settings(Group):
     mesh: MeshGroup = MeshGroup()
     audit: AuditGroup = AuditGroup()
     operations: OperationsGroup = OperationsGroup()
+    cloud: CloudGroup = CloudGroup()
+    local: LocalGroup = LocalGroup()
     probe: ProbeGroup = ProbeGroup()
     store: StoreGroup = StoreGroup()
     log: LogGroup = LogGroup()

@@ -2,8 +2,9 @@
 
 In order, later wins: defaults, the file (`--config`, or config.toml in the data directory),
 config.<environment>.toml and config.local.toml beside it, environment variables
-ENLIST_<SECTION>__<NAME>, flags. A name that does not exist is refused with its source and the
-nearest name that does, since a misspelt limit must not silently be no limit.
+ENLIST_<SECTION>__<NAME> (and the few of `_OTHER_VARIABLES`), flags. A name that does not exist is
+refused with its source and the nearest name that does, since a misspelt limit must not silently be
+no limit.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from wire_protocol import ids
 
 MAX_FILE_BYTES: Final = 1_048_576
 PREFIX: Final = "ENLIST_"
+_OTHER_VARIABLES: Final = {"ENLIST_CLOUD_POLICY": "cloud.policy_file"}
 DEFAULT: Final = "default"
 _ENVIRONMENT: Final = "platform.environment"
 _MANY: Final = (list, tuple)
@@ -128,6 +130,10 @@ def _flatten(content: Mapping[str, Any], *, source: str) -> Iterator[tuple[str, 
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
+    for variable, name in _OTHER_VARIABLES.items():
+        if variable in environ:
+            source = f"environment variable {variable}"
+            yield name, Given(value=environ[variable], source=source)
     for variable in sorted(environ):
         parts = variable.removeprefix(PREFIX).lower().split("__")
         if not variable.startswith(PREFIX) or len(parts) == 1:

@@ -26,6 +26,10 @@ class Reason(enum.StrEnum):
     KEY_CHANGED = "key-changed"
     NODES_DISABLED = "nodes-disabled"
     NO_OPERATION = "no-operation"
+    TICKET_MISSING = "ticket-missing"
+    TICKET_REFUSED = "ticket-refused"
+    OPERATION_ENDED = "operation-ended"
+    MACHINE_DIFFERS = "machine-differs"
 
 
 NODE_EXISTS = frozenset({Reason.NODE_CONFIGURED, Reason.NODE_REGISTERED})

@@ -19,6 +19,7 @@ class Answers:
     published: statements.Published
     trust: bytes
     _enroll_tail: bytes
+    _gateway: bytes
 
     def enroll(
         self,
@@ -27,16 +28,20 @@ class Answers:
         generation: int,
         reachable: bool | None = None,
         reachable_reason: str | None = None,
+        gateway_url: str | None = None,
         more: Mapping[str, object] | None = None,
     ) -> bytes:
         """The answer to a machine that has enrolled. A node id needs no escaping in JSON.
 
-        `more` are fields that are this machine's alone.
+        `gateway_url` is for a machine that reaches the gateway where no other does; `more` are
+        fields that are this machine's alone.
         """
         head = (
             f'{{"node_id":"{node_id}","agent_id":"{ids.agent_id_of(node_id)}",'
-            f'"generation":{generation},'
+            f'"generation":{generation},"gateway_url":'
         ).encode("ascii")
+        head += self._gateway if gateway_url is None else _compact(gateway_url)
+        head += b","
         own = dict(more or {})
         if reachable is not None:
             own |= {"reachable": reachable, "reachable_reason": reachable_reason}
@@ -54,12 +59,13 @@ def make(published: statements.Published) -> Answers:
         "pins": list(statement.enrollment_pins),
         "gateway_pins": list(statement.gateway_pins),
     }
-    enroll = {
-        **common,
-        "gateway_url": statement.gateway_urls[0] if statement.gateway_urls else None,
-    }
     trust = {**common, "chain": [stone.to_wire() for stone in published.chain]}
-    return Answers(published=published, trust=_compact(trust), _enroll_tail=_compact(enroll)[1:-1])
+    return Answers(
+        published=published,
+        trust=_compact(trust),
+        _enroll_tail=_compact(common)[1:-1],
+        _gateway=_compact(statement.gateway_urls[0] if statement.gateway_urls else None),
+    )
 
 
 def _compact(content: object) -> bytes:

@@ -70,6 +70,9 @@ _ELSEWHERE = (
     "order.",  # test_order_crash_points
     "bundles.",  # test_bundle_crash_points
     "operation.",  # test_operation_crash_points
+    "cloud.",  # test_machine_crash_points
+    "resource.",  # test_cloud_resource_crash_points
+    "asked.",  # test_cloud_route_crash_points
 )
 
 _LIST_POINTS = textwrap.dedent(

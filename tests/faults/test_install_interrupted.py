@@ -37,6 +37,7 @@ UPDATE = [
 REMOVAL = [
     uninstall.LEFT,
     uninstall.STOPPED,
+    uninstall.MACHINES_GONE,
     uninstall.DATA_GONE,
     uninstall.RELEASES_GONE,
 ]

@@ -31,6 +31,7 @@ async def server(tmp_path: Path) -> AsyncIterator[edge.Listener]:
     (folder / "sha256").mkdir(parents=True)
     (folder / "sha256" / HASH).write_bytes(CONTENT)
     (folder / "install.sh").write_text("#!/bin/sh\n")
+    (folder / "sha256" / f"{HASH}.install.sh").write_text("#!/bin/sh\n: its own\n")
     (folder / "worker-x86_64").write_text(f"{HASH}  enlist-worker-1.0.0-x86_64.tar\n")
     async with bundle_server.running(tmp_path) as one:
         yield one
@@ -44,6 +45,9 @@ async def test_serves_the_installer_the_latest_and_archives(server: edge.Listene
     named = latest.body.decode().split()[0]
     archive = await edge.ask_raw(server, get(f"/bundles/sha256/{named}"))
     assert hashlib.sha256(archive.body).hexdigest() == HASH
+    own = await edge.ask_raw(server, get(f"/bundles/sha256/{named}/install.sh"))
+    assert (own.status, own.body) == (200, b"#!/bin/sh\n: its own\n")
+    assert own.headers["content-type"].startswith("text/x-shellscript")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +57,9 @@ async def test_serves_the_installer_the_latest_and_archives(server: edge.Listene
         ("GET", "/worker-aarch64"),  # none was put there
         ("GET", "/bundles/sha256/" + "0" * 64),
         ("GET", "/bundles/sha256/../install.sh"),
+        ("GET", "/bundles/sha256/" + "0" * 64 + "/install.sh"),
+        ("GET", f"/bundles/sha256/{HASH}.install.sh"),
+        ("GET", f"/bundles/sha256/{HASH}/install.sh/"),
         ("GET", "/../tls.pem"),
         ("POST", "/install.sh"),
         ("DELETE", f"/bundles/sha256/{HASH}"),

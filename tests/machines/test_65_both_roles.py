@@ -141,6 +141,7 @@ def test_05_the_platform_goes_and_nothing_is_left(
 ) -> None:
     script = "/opt/enlist/platform/current/install.sh"
     removal = ("sh", script, "--role", "platform", "--uninstall", "--yes")
-    killed(both, *removal, at=uninstall.STOPPED)
+    for point in (uninstall.STOPPED, uninstall.MACHINES_GONE):
+        killed(both, *removal, at=point)
     both.run(*removal)
     assert tree.notable(before, both.written()) == {}

@@ -1,6 +1,8 @@
 """The shape of the Python files: a story at the top, a budget of lines, no waiting in tests."""
 
 import ast
+import collections
+import pathlib
 import re
 from collections.abc import Iterator
 
@@ -23,6 +25,8 @@ WAITING: dict[str, str] = {
 CLOCKS = {
     "runtime_kit/clock.py": "what everything else is given",
     "installer/waiting.py": "the installer runs without an event loop; bounded",
+    "provisioning/first_boot/program.py": "runs on the new machine, with nothing of ours; bounded",
+    "provisioning/local/launching.py": "blocking, as root, in a thread or a helper; bounded",
     "runtime_kit/http1/pool.py": "a socket tells nobody when it appears; bounded by the caller",
     "operator_cli/moments.py": "the clock brings asyncio, which is half the time of a command",
     "platform_server/app/store_lock.py": "before the engine's event loop exists; bounded",
@@ -59,6 +63,17 @@ def test_no_module_is_longer_than_its_budget_without_a_reason() -> None:
         and REASON not in (ast.get_docstring(ast.parse(project.text(name))) or "")
     ]
     assert long == []
+
+
+def test_no_two_test_files_outside_packages_share_a_name() -> None:
+    """Pytest imports them by their bare names; a second one stops the whole collection."""
+    bare = [
+        pathlib.PurePath(name)
+        for name in project.modules("tests")
+        if not (project.ROOT / name).with_name("__init__.py").exists()
+    ]
+    counted = collections.Counter(path.name for path in bare if path.name != "conftest.py")
+    assert sorted(name for name, times in counted.items() if times > 1) == []
 
 
 def test_no_module_has_a_vague_name() -> None:

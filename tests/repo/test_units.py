@@ -18,7 +18,7 @@ UNITS = sorted(
 )
 SERVICES = [path for path in UNITS if path.suffix == ".service"]
 MOST_EXPOSED, MOST_EXPOSED_ROOT = 1.5, 4.0
-ROOTS = {"enlist-helper.service"}
+ROOTS = {"enlist-helper.service", "enlist-machines.service"}
 # Services that go on for ever while what is wrong may pass.
 LASTING = {"enlist-agent.service", "enlist-join.service"}
 _NOT_INSTALLED_HERE = re.compile(

@@ -131,7 +131,7 @@ class Domain:
         answered = await self.door.answer_enroll(body, address=address, request_id=REQUEST)
         return Said(
             status=answered.status,
-            body=json.loads(answered.body),
+            body=json.loads(answered.body or b"{}"),
             raw=answered.body,
             retry_after=answered.retry_after_seconds,
         )

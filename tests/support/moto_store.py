@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import boto3  # type: ignore[import-untyped]
+import boto3
 
 from tests.support import certificates, machine, waits
 
@@ -34,7 +34,8 @@ class Moto:
     secret_key: str = "anything"
 
     def client(self, service: str) -> Any:
-        return boto3.client(
+        session: Any = boto3  # its stubs know a form for each service by name, not for any
+        return session.client(
             service,
             endpoint_url=self.url,
             verify=str(self.ca_file),

@@ -151,7 +151,8 @@ def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("ENLIST_") and not name.lower().endswith("_proxy")
     }
-    return {**kept, **(more or {})}
+    # Nobody waits for a bundle but those whose test it is.
+    return {**kept, "ENLIST_BUNDLES__BUILD": "false", **(more or {})}
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pydantic
 
+from tests.support import standin_cloud
 from wire_protocol import admin, enrollment_token, ids, problems
 
 NOW = datetime.datetime(2026, 1, 31, 12, 0, tzinfo=datetime.UTC)
@@ -53,6 +54,7 @@ class StandIn:
         self.orders: list[admin.Order] = []
         self.becomes: list[tuple[str, str | None]] = []  # an order's next states, each with why
         self.attempts: list[admin.EnrollmentAttempt] = []
+        self.cloud = standin_cloud.Cloud()
         self.seen: list[Seen] = []
         self.faults: list[Callable[[httpx.Request], httpx.Response]] = []
         self.page = page
@@ -86,10 +88,12 @@ class StandIn:
             return response(200, self._stream(seen))
         try:
             status, body = self._once(seen)
-        except Refusal as refusal:
+        except (Refusal, standin_cloud.Refused) as refusal:
             return problem(refusal.problem)
         content = (
-            body.model_dump_json() if isinstance(body, pydantic.BaseModel) else json.dumps(body)
+            body.model_dump_json(by_alias=True)
+            if isinstance(body, pydantic.BaseModel)
+            else json.dumps(body)
         )
         return response(status, content.encode())
 
@@ -324,6 +328,25 @@ class StandIn:
 
     def _post_platform(self, seen: Seen, rest: list[str]) -> Answer:
         return _done(seen, rest[0], "platform")
+
+    def _get_cloud(self, seen: Seen, rest: list[str]) -> Answer:
+        return self.cloud.get(rest, seen.query)
+
+    def _put_cloud(self, seen: Seen, rest: list[str]) -> Answer:
+        return self.cloud.put(rest, seen.body, check=_check(seen))
+
+    def _post_cloud(self, seen: Seen, rest: list[str]) -> Answer:
+        return self.cloud.post(rest, seen.body or {}, check=_check(seen))
+
+    def _delete_cloud(self, seen: Seen, rest: list[str]) -> Answer:
+        return self.cloud.delete(rest, seen.query, check=_check(seen))
+
+    def _get_operations(self, seen: Seen, rest: list[str]) -> Answer:
+        del seen
+        return self.cloud.get_operation(rest[0])
+
+    def _post_operations(self, seen: Seen, rest: list[str]) -> Answer:
+        return self.cloud.act(rest[0], rest[1], check=_check(seen))
 
     def _node(self, node_id: str) -> admin.Node:
         if node_id not in self.nodes:

@@ -21,6 +21,7 @@ from worker_agent.doctor import (
     path_mtu,
     running,
     session_leg,
+    several,
 )
 from worker_agent.doctor import seen as seen_kit
 from worker_agent.settings import agent_file, paths
@@ -81,15 +82,15 @@ class Checkup:
         if not both:
             return
         yield _job("proxy", functools.partial(names.proxies, both, around=around), network=True)
-        for leg in both:
-            yield _job(
-                f"dns.{leg.name}", functools.partial(names.names, leg, around=around), network=True
-            )
-        for leg in enrollment:
-            ask = functools.partial(legs.trust_question, leg, seen=seen, around=around)
-            yield _job(leg.name, ask, network=True)
-        for leg in gateway:
-            yield _job(leg.name, functools.partial(legs.gateway, leg, around=around), network=True)
+        enrolling = functools.partial(legs.trust_question, seen=seen, around=around)
+        doors = several.Several(enrollment, ask=enrolling)
+        gateways = several.Several(gateway, ask=functools.partial(legs.gateway, around=around))
+        ways = [*((leg, doors) for leg in enrollment), *((leg, gateways) for leg in gateway)]
+        for leg, those in ways:
+            look = functools.partial(_names, leg, those=those, around=around)
+            yield _job(f"dns.{leg.name}", look, network=True)
+        for leg, those in ways:
+            yield _job(leg.name, functools.partial(those.of, leg), network=True)
         dials_out = agent_file.Connectivity.DIAL_OUT
         if not gateway and seen.agent is not None and seen.agent.connectivity is dials_out:
             yield _job("gateway", session_leg.no_gateway)
@@ -149,6 +150,10 @@ class Checkup:
 def of(data_dir: pathlib.Path, *, around: legs.Around) -> Checkup:
     """The checkup of the worker that keeps its data there."""
     return Checkup(paths.Paths(folder=data_dir), around=around)
+
+
+async def _names(leg: legs.Leg, *, those: several.Several, around: legs.Around) -> Found:
+    return await those.judged(await names.names(leg, around=around))
 
 
 def _job(name: str, work: Callable[[], Awaitable[Found]], *, network: bool = False) -> Job:

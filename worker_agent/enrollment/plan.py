@@ -11,6 +11,7 @@ import datetime
 
 from wire_protocol import agent_url, enrollment_token, ids, pins, trust
 from worker_agent.enrollment import stored as stored_files
+from worker_agent.enrollment import ticket_file
 from worker_agent.enrollment import wish as wishes
 from worker_agent.settings import agent_file, failures, join_file
 
@@ -32,6 +33,7 @@ class Join:
     port: int
     labels: dict[str, str]
     held: trust.Held | None
+    presented: ticket_file.Presented | None = None
 
     @property
     def agent_origin(self) -> str | None:
@@ -120,6 +122,7 @@ def _enrollment(wish: wishes.Wish, *, stored: stored_files.Stored) -> Join:
         port=wish.port or kept_port,
         labels=kept_labels if wish.labels is None else wish.labels,
         held=stored.held if stored.has_joined else None,
+        presented=wish.presented,
     )
 
 

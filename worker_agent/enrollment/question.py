@@ -73,6 +73,10 @@ def request_body(
         document["reported_labels"] = planned.labels
     if mesh_public_key is not None:
         document["mesh_public_key"] = mesh_public_key
+    if planned.presented is not None:
+        document["ticket"] = planned.presented.ticket.to_wire()
+        if planned.presented.instance:
+            document["instance"] = planned.presented.instance
     return json.dumps(document).encode()
 
 

@@ -18,7 +18,7 @@ from runtime_kit import secret as secret_kit
 from wire_protocol import agent_url, enrollment_token, ids, join_token
 from wire_protocol import labels as label_kit
 from wire_protocol import pins as pin_kit
-from worker_agent.enrollment import platform_url
+from worker_agent.enrollment import platform_url, ticket_file
 from worker_agent.settings import failures
 
 MOST_ADDRESSES = 16
@@ -34,6 +34,7 @@ class Given:
     """The command's arguments as text; files and stdin have been read, secrets are wrapped."""
 
     join_token: secret_kit.Secret | None = None
+    ticket: secret_kit.Secret | None = None
     platform_url: str | None = None
     node_id: str | None = None
     enrollment_token: secret_kit.Secret | None = None
@@ -59,6 +60,7 @@ class Wish:
     addresses: tuple[str, ...] = ()
     port: int | None = None
     labels: dict[str, str] | None = None
+    presented: ticket_file.Presented | None = None
 
 
 def parse(given: Given) -> Wish:
@@ -67,6 +69,9 @@ def parse(given: Given) -> Wish:
     node_id = _read("--node-id", ids.parse_node_id, given.node_id)
     flag_token = _read("--enrollment-token", _parse_token, given.enrollment_token)
     join = _read("The join token", _parse_join_token, given.join_token)
+    ticket = _read("--ticket-file", _parse_ticket, given.ticket)
+    if join is not None and ticket is not None:
+        raise failures.Misuse("A ticket stands in place of a join token: give only one.")
     flag_pins = tuple(
         _parse("--platform-fingerprint", pin_kit.parse_pin, p) for p in given.fingerprints
     )
@@ -83,6 +88,9 @@ def parse(given: Given) -> Wish:
         port=_read("--port", _parse_port, given.port),
         labels=_read("--label", _parse_labels, given.labels or None),
     )
+    if ticket is not None:
+        flags = dataclasses.replace(flags, presented=ticket.presented)
+        return _merge(flags, join=ticket.join)
     return flags if join is None else _merge(flags, join=join)
 
 
@@ -120,6 +128,10 @@ def _parse(name: str, reader: Callable[[_Text], _Value], text: _Text) -> _Value:
 
 def _parse_join_token(text: secret_kit.Secret) -> join_token.JoinToken:
     return join_token.decode(text.reveal())
+
+
+def _parse_ticket(text: secret_kit.Secret) -> ticket_file.TicketFile:
+    return ticket_file.parse(text.reveal())
 
 
 def _parse_token(text: secret_kit.Secret) -> enrollment_token.EnrollmentToken:

@@ -1,6 +1,7 @@
 """The folder of bundles: what is served follows from what lies there, wherever it was cut off."""
 
 import datetime
+import hashlib
 import io
 import os
 import pathlib
@@ -162,3 +163,14 @@ def test_uploads_are_bounded_in_size_and_number(folder: pathlib.Path) -> None:
     assert several.size("a" * 64) == 0
     several.forget("e" * 64)
     assert several.add("e" * 64, offset=0, size=9, piece=b"x") == 1
+
+
+def test_each_archive_names_the_installer_that_came_with_it(folder: pathlib.Path) -> None:
+    for version, script in (("0.1.0", b"#!/bin/sh\n: 1\n"), ("0.2.0", b"#!/bin/sh\n: 2\n")):
+        small = small_bundles.make(KEY, version=version, install_sh=script)
+        one = put(folder, small)
+        assert one.installer_hash(small.sha256) == hashlib.sha256(script).hexdigest()
+        beside = places.file_of(f"/bundles/sha256/{small.sha256}/install.sh".encode())
+        assert beside is not None
+        assert (folder / beside).read_bytes() == script
+    assert shelf.Shelf(folder).installer_hash("0" * 64) is None

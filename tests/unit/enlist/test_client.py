@@ -14,6 +14,10 @@ from enlist import (
     audit,
     bundles,
     calls,
+    cloud,
+    cloud_connections,
+    cloud_machines,
+    cloud_resources,
     enrollments,
     errors,
     methods,
@@ -26,10 +30,32 @@ from enlist import (
 from tests.support import standin
 from wire_protocol import admin, enrollment
 from wire_protocol import bundles as wire_bundles
+from wire_protocol import cloud as wire_cloud
+from wire_protocol import cloud_machines as wire_cloud_machines
 from wire_protocol import operations as wire_operations
 
 TARGET = targets.remote("http://127.0.0.1:8440", token="secret-token")
-BUILDERS = (nodes, enrollments, tokens, audit, platforms, bundles, operations)
+BUILDERS = (
+    nodes,
+    enrollments,
+    tokens,
+    audit,
+    platforms,
+    bundles,
+    operations,
+    cloud,
+    cloud_connections,
+    cloud_machines,
+    cloud_resources,
+)
+MODELS = {
+    "operations": wire_operations,
+    "nodes": wire_operations,
+    "cloud": wire_cloud,
+    "cloud_connections": wire_cloud,
+    "cloud_machines": wire_cloud_machines,
+    "cloud_resources": wire_cloud_machines,
+}
 
 
 @pytest.fixture
@@ -172,7 +198,7 @@ def test_every_builder_names_the_model_that_its_type_promises() -> None:
                 "admin": admin,
                 "enrollment": enrollment,
                 "calls": calls,
-                "models": wire_operations,
+                "models": MODELS.get(module.__name__.rpartition(".")[2]),
                 "bundles": wire_bundles,
             }
             hint = typing.get_type_hints(build, scope)["return"]

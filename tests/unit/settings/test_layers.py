@@ -206,3 +206,11 @@ def test_lists_every_setting_with_a_paragraph_and_hides_the_password(
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         groups.Settings().platform.environment = "prod"  # type: ignore[misc]
+
+
+def test_the_policy_file_of_the_cloud_has_a_variable_of_its_own(tmp_path: pathlib.Path) -> None:
+    loaded = _load(tmp_path, environ={"ENLIST_CLOUD_POLICY": "/etc/enlist/policy.json"})
+    assert loaded.settings.cloud.policy_file == "/etc/enlist/policy.json"
+    assert loaded.source_of("cloud.policy_file") == "environment variable ENLIST_CLOUD_POLICY"
+    both = {"ENLIST_CLOUD_POLICY": "/a", "ENLIST_CLOUD__POLICY_FILE": "/b"}
+    assert _load(tmp_path, environ=both).settings.cloud.policy_file == "/b"

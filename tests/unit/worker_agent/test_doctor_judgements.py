@@ -5,10 +5,10 @@ import pathlib
 
 import pytest
 
-from runtime_kit import dial, failures, pinned_handshake
+from runtime_kit import dial, failures, pinned_handshake, server_trust
 from tests.support import held_sets
 from wire_protocol import findings, ids
-from worker_agent.doctor import ground, legs
+from worker_agent.doctor import ground, legs, several
 from worker_agent.doctor import seen as seen_kit
 from worker_agent.identity import certificates, own, states
 from worker_agent.settings import paths
@@ -106,3 +106,45 @@ def test_a_connection_that_failed_keeps_its_class(case: str) -> None:
     found = legs.of_network("gateway", error)
     assert (found.status, found.kind) == (findings.Status.FAILED, kind)
     assert found.kind != "needs-operator" or found.command
+
+
+ANSWERS = {
+    "one of two is silent": ("ok silent", "ok warning", 0),
+    "the first is silent, the other warns": ("silent newer", "warning warning", 0),
+    "none answers": ("silent silent", "failed failed", 75),
+    "another key is told as it is": ("ok other-key", "ok failed", 6),
+    "what broke here lets nobody else off": ("broken silent", "failed failed", 1),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+async def test_a_silent_address_among_others_that_answer_is_a_warning(case: str) -> None:
+    answers, expected, code = ANSWERS[case]
+    ways = [
+        legs.Leg(name=name, url=f"https://{name}:8445", trust=server_trust.ServerTrust())
+        for name in ("gateway", "gateway-2")
+    ]
+    said = dict(zip(("gateway", "gateway-2"), answers.split(), strict=True))
+    asked: list[str] = []
+
+    async def ask(leg: legs.Leg) -> tuple[findings.Finding, ...]:
+        asked.append(leg.name)
+        match said[leg.name]:
+            case "ok":
+                return (findings.ok(leg.name, "It answers."),)
+            case "newer":
+                return (findings.warning(leg.name, "A newer trust set."),)
+            case "silent":
+                return (legs.of_network(leg.name, dial.DialFailed("Nobody there")),)
+            case "broken":
+                return (findings.fault(leg.name, sentence="Broke.", report_id="r-1"),)
+        return (findings.needs_operator(leg.name, "Another key.", command="enlist x"),)
+
+    both = several.Several(ways, ask=ask)
+    found = [one for leg in ways for one in await both.of(leg)]
+    names = await both.judged((findings.transient("dns.gateway-2", "Nothing answers."),))
+    assert [one.status.value for one in found] == expected.split()
+    assert findings.exit_code(found) == code
+    answers_somewhere = {"ok", "newer"} & set(said.values())
+    assert names[0].status.value == ("warning" if answers_somewhere else "failed")
+    assert asked == ["gateway", "gateway-2"]

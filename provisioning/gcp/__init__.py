@@ -1,0 +1,1 @@
+"""Google Compute Engine, spoken to over REST; only the credentials are google-auth's."""

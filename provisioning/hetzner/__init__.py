@@ -1,0 +1,1 @@
+"""Hetzner Cloud, through the hcloud library with its retries off."""

@@ -1,0 +1,95 @@
+"""A person's way in: their public key in the project, and a firewall that guards port 22.
+
+Hetzner Cloud lets everything in by default, so the firewall lets everything in but port 22, and
+that from the networks named alone.
+"""
+
+import base64
+import binascii
+import hashlib
+from typing import Any, Final
+
+from provisioning import contract, naming, outcomes
+from provisioning.hetzner import api as api_kit
+from provisioning.hetzner import calls, children, labels, reading, shapes
+
+_KIND: Final = contract.ChildKind
+MOST_SOURCES: Final = 100  # of one firewall rule
+
+
+async def shut(api: api_kit.Api, child: contract.Child) -> None:
+    """Takes port 22 out of a firewall that cannot be deleted yet."""
+    path = f"/firewalls/{child.ref}/actions/set_rules"
+    await api.send(calls.SET_RULES, path, body={"rules": _rules(())})
+
+
+async def ensure_ssh_key(
+    api: api_kit.Api, *, owner: contract.Owner, public_key: str
+) -> contract.Child:
+    """The project's entry of this key: ours, made now, or whoever's it is already."""
+    name = naming.child_name(owner, _KIND.SSH_KEY)
+
+    body = {"name": name, "public_key": public_key, "labels": labels.of(owner)}
+    try:
+        told = await api.send(calls.CREATE_SSH_KEY, "/ssh_keys", body=body)
+        return shapes.shaped(calls.CREATE_SSH_KEY, lambda: reading.ssh_key(told["ssh_key"]))
+    except outcomes.Fault as fault:
+        if fault.code != "uniqueness_error":
+            raise
+    found = await api.pages(
+        calls.LIST_SSH_KEYS,
+        "/ssh_keys",
+        of="ssh_keys",
+        params={"fingerprint": fingerprint(public_key)},
+    )
+    if not found:
+        raise outcomes.Fault(
+            f"The project holds another SSH key named {name}. Delete it there, then retry.",
+            outcome=outcomes.Outcome.EXISTS_FOREIGN,
+            topic=outcomes.Topic.STATE,
+            code="uniqueness_error",
+        )
+    return shapes.shaped(calls.LIST_SSH_KEYS, lambda: reading.ssh_key(found[0]))
+
+
+async def ensure_firewall(
+    api: api_kit.Api, *, owner: contract.Owner, sources: tuple[str, ...]
+) -> contract.Child:
+    """A firewall that lets everything in but port 22, and that from these networks alone."""
+    name = naming.child_name(owner, _KIND.SECURITY_GROUP)
+    body = {"name": name, "rules": _rules(sources), "labels": labels.of(owner)}
+    return await children.made(api, _KIND.SECURITY_GROUP, calls.CREATE_FIREWALL, body, owner=owner)
+
+
+def fingerprint(public_key: str) -> str:
+    """The MD5 fingerprint by which the provider looks keys up.
+
+    Raises:
+        ValueError: this is no public key.
+    """
+    words = public_key.split()
+    if len(words) < 2:
+        raise ValueError("This is no public key like `ssh-ed25519 AAAA… name`.")
+    try:
+        blob = base64.b64decode(words[1], validate=True)
+    except binascii.Error as fault:
+        raise ValueError("The public key's second word is not base64.") from fault
+    digest = hashlib.md5(blob, usedforsecurity=False).hexdigest()
+    return ":".join(digest[place : place + 2] for place in range(0, len(digest), 2))
+
+
+def _rules(sources: tuple[str, ...]) -> list[dict[str, Any]]:
+    everywhere = ["0.0.0.0/0", "::/0"]
+    opened: list[tuple[str, str | None, list[str]]] = [
+        ("icmp", None, everywhere),
+        ("udp", "1-65535", everywhere),
+        ("tcp", "1-21", everywhere),
+        ("tcp", "23-65535", everywhere),
+    ]
+    if sources:
+        opened.append(("tcp", "22", list(sources)))
+    return [
+        {"direction": "in", "protocol": protocol, "source_ips": networks}
+        | ({} if port is None else {"port": port})
+        for protocol, port, networks in opened
+    ]

@@ -1,0 +1,46 @@
+"""Fixtures of the suite that every provider's driver passes: a fake, and a driver on it.
+
+The rows are `tests.support.clouds.bench.BENCHES`; what only one provider has is tested beside its
+driver.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from provisioning import contract
+from tests.support import standard_asserts
+from tests.support.clouds import bench as bench_kit
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """What the product logs is kept for the standard asserts."""
+    with standard_asserts.listening():
+        yield
+
+
+@pytest.fixture(params=sorted(bench_kit.BENCHES))
+def bench(request: pytest.FixtureRequest) -> Iterator[bench_kit.Bench]:
+    with bench_kit.open_bench(request.param) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def driver(bench: bench_kit.Bench) -> AsyncIterator[contract.Driver]:
+    opened = bench.driver()
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+@pytest.fixture
+async def hasty(bench: bench_kit.Bench) -> AsyncIterator[contract.Driver]:
+    """A driver that waits for answers no longer than a second."""
+    opened = bench.driver(limits=bench_kit.SHORT)
+    try:
+        yield opened
+    finally:
+        bench.script.release()
+        await opened.close()

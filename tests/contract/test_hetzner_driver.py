@@ -1,0 +1,193 @@
+"""What Hetzner Cloud's driver alone does: its token, the way in, images, the library under it."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Iterator
+
+import hcloud
+import pytest
+
+from provisioning import contract, outcomes, providers
+from provisioning.hetzner import calls, policy_text
+from tests.support import waits
+from tests.support.clouds import bench as bench_kit
+from tests.support.clouds import hetzner_bench
+from tests.support.clouds.asking import failing, ordered, settled, until_gone
+from tests.support.clouds.script import Armed, Verb
+
+Outcome, Topic = outcomes.Outcome, outcomes.Topic
+CREATE = "POST /v1/servers"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ4h1k3Wq0Vt2mC5d8f9g0h1i2j3k4l5m6n7o8p9q0r1 person"
+
+
+@pytest.fixture
+def bench() -> Iterator[hetzner_bench.HetznerBench]:
+    with hetzner_bench.HetznerBench() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def driver(bench: hetzner_bench.HetznerBench) -> AsyncIterator[contract.Driver]:
+    opened = bench.driver()
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+Bench = hetzner_bench.HetznerBench
+
+
+# --- the token, the way in ----------------------------------------------------------------------
+
+
+async def test_a_token_that_may_only_read_is_named_so_without_making_anything(
+    bench: Bench,
+) -> None:
+    driver = bench.reading_driver()
+    try:
+        validation = await driver.validate()
+        fault = await failing(driver.create(bench.request()))
+    finally:
+        await driver.close()
+    assert validation.missing == ("read & write",)
+    assert (fault.outcome, fault.topic) == (Outcome.AUTH_LOST, Topic.RIGHTS)
+    assert bench.ledger.living() == []
+
+
+async def test_port_22_is_reached_from_the_networks_named_and_goes_with_the_machine(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    ssh = contract.Ssh(public_key=KEY, sources=("203.0.113.0/24",))
+    request = await settled(driver, dataclasses.replace(bench.request(), ssh=ssh))
+    created = await driver.create(request)
+    bench.settle()
+    (firewall,) = bench.fake.firewalls.values()
+    opened = {rule["port"]: rule["source_ips"] for rule in firewall["rules"]}
+    assert opened["22"] == ["203.0.113.0/24"]
+    assert {one.kind for one in created.children} >= {
+        contract.ChildKind.SSH_KEY,
+        contract.ChildKind.SECURITY_GROUP,
+    }
+    inventory = await driver.inventory(bench_kit.INSTALLATION)
+    assert {one.owner for one in inventory.children} == {request.owner}
+    await driver.delete(created.ref, region="fsn1")
+    await until_gone(bench, driver, created.ref, "fsn1")
+    for child in created.children:
+        await driver.delete_child(child)
+    assert bench.ledger.living_things() == []
+
+
+async def test_a_way_in_that_ends_is_shut_while_the_machine_still_has_its_firewall(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    ssh = contract.Ssh(public_key=KEY, sources=("203.0.113.0/24",))
+    created = await driver.create(dataclasses.replace(bench.request(), ssh=ssh))
+    bench.settle()
+    (child,) = [one for one in created.children if one.kind is contract.ChildKind.SECURITY_GROUP]
+    fault = await failing(driver.delete_child(child))
+    assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_RETRYABLE, Topic.STATE)
+    (firewall,) = bench.fake.firewalls.values()
+    assert "22" not in {rule["port"] for rule in firewall["rules"]}
+
+
+async def test_a_key_that_the_project_has_already_is_used_and_not_taken_away(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    ssh = contract.Ssh(public_key=KEY)
+    plain = hcloud.Client(token=hetzner_bench.TOKEN, api_endpoint=bench.address, timeout=5)
+    plain.ssh_keys.create(name="theirs", public_key=KEY)
+    plain._client._session.close()
+    created = await driver.create(dataclasses.replace(bench.request(), ssh=ssh))
+    assert contract.ChildKind.SSH_KEY not in {one.kind for one in created.children}
+    assert len(bench.fake.ssh_keys) == 1
+
+
+async def test_an_order_that_fails_after_its_firewall_is_found_as_half_made(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    bench.fake.sold_out = {("cx23", "fsn1")}
+    request = dataclasses.replace(bench.request(), ssh=contract.Ssh(public_key=KEY))
+    await failing(driver.create(request))
+    (half,) = (await driver.find(request.owner, name=request.name, region="fsn1")).instances
+    assert (half.power, half.owner) == (contract.Power.FAILED, request.owner)
+    assert await driver.describe(half.ref, region="fsn1") is None
+    await driver.delete(half.ref, region="fsn1")
+    for child in half.children:
+        await driver.delete_child(child)
+    assert bench.ledger.living_things() == []
+
+
+async def test_a_snapshot_of_ours_can_be_ordered_and_one_too_large_is_refused(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    _, created = await ordered(bench, driver)
+    snapshot = await driver.create_child(
+        contract.ChildKind.SNAPSHOT,
+        owner=bench.request(operation="op-s").owner,
+        name="before",
+        region="fsn1",
+        of=created.ref,
+    )
+    request = bench.request(operation="op-2", node="from-snapshot")
+    request = dataclasses.replace(request, image=snapshot.ref)
+    assert (await driver.plan(request)).refusals == ()
+    await driver.create(request)
+    bench.fake.snapshots[int(snapshot.ref)]["disk_size"] = 160
+    assert "needs 160 GB" in " ".join((await driver.plan(request)).refusals)
+
+
+async def test_a_snapshot_asked_for_twice_is_made_once(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    _, created = await ordered(bench, driver)
+    owner = bench.request(operation="op-s").owner
+    kind = contract.ChildKind.SNAPSHOT
+    for _ in range(2):
+        await driver.create_child(kind, owner=owner, name="s", region="fsn1", of=created.ref)
+    assert len(bench.fake.snapshots) == 1
+
+
+# --- the library under it -----------------------------------------------------------------------
+
+
+async def test_an_answer_that_leads_elsewhere_is_not_followed(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    elsewhere = {"location": f"{bench.address}/servers"}
+    bench.script.arm(Armed(verb=Verb.BEFORE_5XX, status=307, headers=elsewhere), on=CREATE)
+    fault = await failing(driver.create(bench.request()))
+    assert fault.outcome is Outcome.UNKNOWN
+    assert len(bench.ledger.seen) == 1
+
+
+async def test_one_call_that_hangs_holds_up_no_other(bench: Bench) -> None:
+    driver = providers.open_driver(
+        "hetzner", dataclasses.replace(bench.opening(), limits=bench_kit.SHORT)
+    )
+    try:
+        bench.script.arm_always(Armed(verb=Verb.HANG), on="GET /v1/servers/{id}")
+        hanging = [
+            asyncio.create_task(failing(driver.describe(str(number), region="fsn1")))
+            for number in range(3)
+        ]
+        await waits.until(lambda: bench.ledger.count("GET /v1/servers/{id}") == 3)
+        await driver.offer()
+        assert [one.done() for one in hanging] == [False] * 3
+        faults = await asyncio.gather(*hanging)
+        assert [one.outcome for one in faults] == [Outcome.UNKNOWN] * 3
+    finally:
+        bench.script.release()
+        await driver.close()
+
+
+def test_the_table_of_calls_is_what_the_fake_answers_and_no_more(bench: Bench) -> None:
+    """The least-privilege text is made of it, so it may not ask for more than is used."""
+    routes = set(bench.fake._routes) | {CREATE}
+    assert {one.name for one in calls.ALL} == routes
+
+
+def test_the_rights_asked_for_are_those_of_the_table() -> None:
+    assert policy_text.rights([contract.Feature.CATALOG]) == ("read",)
+    assert policy_text.rights([contract.Feature.MACHINES]) == ("read", "read & write")
+    assert "Read & Write" in policy_text.setup_text({})
