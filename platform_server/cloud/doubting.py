@@ -55,7 +55,7 @@ async def look_up(step: steps.Step) -> None:
     if refused is not None:
         await ordering.not_created(step, fault=refused)
     elif created is not None:
-        await ordering.accept(step, created=created)
+        await ordering.accept(step, created=created, answered=created.children)
 
 
 async def _adopt(step: steps.Step, *, ref: str, driver: provider.Driver) -> None:

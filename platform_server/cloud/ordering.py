@@ -177,7 +177,7 @@ async def send(step: steps.Step) -> None:
     except outcomes.Fault as fault:
         await not_created(step, fault=fault)
         return
-    await accept(step, created=created)
+    await accept(step, created=created, answered=created.children)
 
 
 async def _set_sent(step: steps.Step, tx: contract.Tx) -> None:
@@ -202,10 +202,13 @@ async def accept(
     step: steps.Step,
     *,
     created: provider.Created,
+    answered: Sequence[provider.Child] = (),
     others: Sequence[provider.Instance] = (),
     event: states.Event = _E.ACCEPT,
 ) -> None:
     """Stores the provider's id, and what hangs on the machine, before anything else is asked.
+
+    `answered` is what the create call itself has named: see `removal.present_rows`.
 
     `others` carry the same ids: one order must not have two machines, so they are taken away.
     """
@@ -216,7 +219,9 @@ async def accept(
         fresh = await attempts.find_last(tx, operation_id=last.operation_id)
         if fresh is None:
             raise attempts.NotSettled("The attempt that was sent is not stored.")
-        await removal.present_rows(tx, machine=machine, attempt=fresh, created=created, now=now)
+        await removal.present_rows(
+            tx, machine=machine, attempt=fresh, created=created, answered=answered, now=now
+        )
         await doubles.take_away(tx, m=step.m, machine=machine, others=others)
         await step.moved(
             tx,

@@ -20,6 +20,7 @@ from platform_server.cloud import (
     lookup,
     machines,
     means,
+    parting,
     tickets,
 )
 from platform_server.dispatch import giving
@@ -48,9 +49,6 @@ DELETE_SENT = crash_points.declare(
 )
 DELETE_ANSWERED = crash_points.declare(
     "cloud.delete-answered", story="the provider deletes a machine, nothing of that is stored"
-)
-CHILD_ANSWERED = crash_points.declare(
-    "cloud.child-answered", story="the provider deletes what hung on a machine, nothing is stored"
 )
 SETTLED = crash_points.declare(
     "cloud.settled", story="it is stored that the provider has a machine no more"
@@ -144,7 +142,9 @@ async def remove(m: means.Means, *, held: holding.Held, machine: machines.Machin
             if not unsettled:
                 if found:
                     await _note_pass(m, held=held, attempt=found[-1])
-                await _delete_children(m, held=held, hanging=hanging, driver=driver)
+                await parting.delete_all(
+                    m, held=held, machine=machine, tried=found, hanging=hanging, driver=driver
+                )
     except outcomes.Fault as fault:
         raise means.later(fault) from fault
     return False
@@ -215,9 +215,13 @@ async def present_rows(
     machine: machines.Machine,
     attempt: attempts.Attempt,
     created: provider.Created,
+    answered: Sequence[provider.Child] = (),
     now: datetime.datetime,
 ) -> None:
-    """The provider has it: its id, its children and what was seen of it."""
+    """The provider has it: its id, its children and what was seen of it.
+
+    `answered` are those that the create call itself has named: made for this order, tags or none.
+    """
     await attempts.set_present(
         tx, attempt=attempt, ref=created.ref, progress=created.progress, now=now
     )
@@ -228,6 +232,7 @@ async def present_rows(
         name=attempt.request.name,
         now=now,
     )
+    await children.record(tx, machine=machine, found=answered, sent_at=now, now=now)
     await children.record(tx, machine=machine, found=created.children, now=now)
     if created.instance is not None:
         await machines.see(tx, machine_id=machine.machine_id, instance=created.instance, now=now)
@@ -356,52 +361,6 @@ async def _note_pass(m: means.Means, *, held: holding.Held, attempt: attempts.At
         await attempts.note_look(tx, attempt=attempt, clean_answers=0, now=now)
 
     await m.store.transact(work)
-
-
-async def _delete_children(
-    m: means.Means,
-    *,
-    held: holding.Held,
-    hanging: Sequence[children.Hanging],
-    driver: provider.Driver,
-) -> None:
-    """Asks for each. One that is in use yet keeps nobody from asking for what uses it."""
-    in_use: outcomes.Fault | None = None
-    for one in hanging:
-        try:
-            await _delete_child(m, held=held, hanging=one, driver=driver)
-        except outcomes.Fault as fault:
-            if fault.topic is not outcomes.Topic.STATE:
-                raise
-            in_use = fault
-    if in_use is not None:
-        raise in_use
-
-
-async def _delete_child(
-    m: means.Means,
-    *,
-    held: holding.Held,
-    hanging: children.Hanging,
-    driver: provider.Driver,
-) -> None:
-    now = m.clock.now()
-    if await driver.describe_child(hanging.child) is None:
-
-        async def gone(tx: contract.Tx) -> None:
-            await holding.require(tx, held=held)
-            await children.set_gone(tx, child_id=hanging.child_id, now=now)
-
-        await m.store.transact(gone)
-        return
-
-    async def ask(tx: contract.Tx) -> None:
-        await holding.require(tx, held=held)
-        await children.set_delete_asked(tx, child_id=hanging.child_id, now=now)
-
-    await m.store.transact(ask)
-    await driver.delete_child(hanging.child)
-    crash_points.reach(CHILD_ANSWERED)
 
 
 async def _is_of(tx: contract.Tx, *, node: node_records.Node, machine: machines.Machine) -> bool:

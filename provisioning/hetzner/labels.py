@@ -18,6 +18,13 @@ def selector(owner: contract.Owner) -> str:
     return f"{of_installation(owner.installation)},{naming.OPERATION}=={safe(owner.operation)}"
 
 
+def is_same_order(one: contract.Owner | None, other: contract.Owner) -> bool:
+    """Whether both are of one operation, whatever the attempt: a key serves all of them."""
+    return one is not None and (
+        (one.installation, one.operation) == (other.installation, other.operation)
+    )
+
+
 def of_installation(installation: str) -> str:
     """The label selector of one installation."""
     return f"{naming.INSTALLATION}=={safe(installation)}"

@@ -6,6 +6,7 @@ that from the networks named alone.
 
 import base64
 import binascii
+import dataclasses
 import hashlib
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ async def shut(api: api_kit.Api, child: contract.Child) -> None:
 async def ensure_ssh_key(
     api: api_kit.Api, *, owner: contract.Owner, public_key: str
 ) -> contract.Child:
-    """The project's entry of this key: ours, made now, or whoever's it is already."""
+    """The project's entry of this key: made now, or whoever's it is already, and then his."""
     name = naming.child_name(owner, _KIND.SSH_KEY)
 
     body = {"name": name, "public_key": public_key, "labels": labels.of(owner)}
@@ -49,7 +50,8 @@ async def ensure_ssh_key(
             topic=outcomes.Topic.STATE,
             code="uniqueness_error",
         )
-    return shapes.shaped(calls.LIST_SSH_KEYS, lambda: reading.ssh_key(found[0]))
+    key = shapes.shaped(calls.LIST_SSH_KEYS, lambda: reading.ssh_key(found[0]))
+    return dataclasses.replace(key, keep=not labels.is_same_order(key.owner, owner))
 
 
 async def ensure_firewall(

@@ -103,6 +103,19 @@ async def test_a_key_that_the_project_has_already_is_used_and_not_taken_away(
     assert len(bench.fake.ssh_keys) == 1
 
 
+async def test_a_key_of_one_order_does_not_go_with_the_machine_of_another(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    kinds = []
+    for number in (1, 2):
+        request = bench.request(operation=f"op-{number}", node=f"node-{number}")
+        with_key = dataclasses.replace(request, ssh=contract.Ssh(public_key=KEY))
+        created = await driver.create(with_key)
+        kinds.append({one.kind for one in created.children})
+    assert [contract.ChildKind.SSH_KEY in one for one in kinds] == [True, False]
+    assert len(bench.fake.ssh_keys) == 1
+
+
 async def test_an_order_that_fails_after_its_firewall_is_found_as_half_made(
     bench: Bench, driver: contract.Driver
 ) -> None:

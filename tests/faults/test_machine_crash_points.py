@@ -19,6 +19,7 @@ from platform_server.cloud import (
     doubting,
     giving_up,
     ordering,
+    parting,
     reboot,
     removal,
 )
@@ -45,7 +46,7 @@ REACHED_BY = {
             removal.DELETE_SENT,
             removal.DELETE_ANSWERED,
             removal.SETTLED,
-            removal.CHILD_ANSWERED,
+            parting.CHILD_ANSWERED,
             delete.GONE,
         ),
         "delete",

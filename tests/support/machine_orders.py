@@ -61,6 +61,7 @@ class Engine:
         self.store = store or platform.store
         self.removed: list[str] = []
         self.caps: tuple[consent.Caps, ...] = NO_CAPS  # what a dearer plan is judged by
+        self.instead = ""  # what could be had where it is sold out
         self.keys = 0
         self.sent: dict[str, tuple[requests.Order, str]] = {}  # orders by key, and their operations
         installation = platform.trust.published.statement.platform_id
@@ -98,6 +99,7 @@ class Engine:
             clock=platform.clock,
             node_changed=self.removed.append,
             caps_of=self._caps_of,
+            instead_of=self._instead_of,
         )
         self.reconciler = reconciler.Reconciler(
             self.store,
@@ -113,6 +115,9 @@ class Engine:
 
     async def _caps_of(self, _connection_id: str) -> tuple[consent.Caps, ...]:
         return self.caps
+
+    async def _instead_of(self, _machine: machines.Machine) -> str:
+        return self.instead
 
     async def carry_on(self, *, rounds: int = 4, seconds: float = 11.0) -> None:
         """So many rounds, so far apart."""
@@ -239,7 +244,7 @@ class Engine:
         now = self.platform.clock.now().timestamp()
         return standard_asserts.Witness(
             machines=frozenset(one["ref"] for one in ever if one["died"] is None),
-            children=frozenset(one["ref"] for one in self.cloud.hanging()),
+            children=frozenset(one["ref"] for one in self.cloud.hanging() if _is_ours(self, one)),
             lives={one["ref"]: (one["died"] or now) - one["born"] for one in ever},
             tickets=[one["user_data"] for one in ever if one["user_data"]],
             changing=[one for one in self.cloud.calls() if one in pocket.CHANGING],

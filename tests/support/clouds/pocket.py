@@ -98,6 +98,7 @@ class Rules:
     replays: bool = False
     names_are_unique: bool = True
     children_stay: bool = False
+    children_are_bare: bool = False  # what comes with a machine carries no tags
     tags_late: float = 0.0
     shows_late: float = 0.0
     progresses: bool = False
@@ -195,6 +196,16 @@ class Pocket:
         self._state["children"][child]["of"] = None
         self._save()
 
+    def give(self, child: str, *, to: str) -> None:
+        """Somebody attaches it to that machine behind our back."""
+        self._state["children"][child]["of"] = to
+        self._save()
+
+    def end_child(self, child: str) -> None:
+        """It goes by itself, as with its machine, only later."""
+        self._state["children"][child]["died"] = self._now()
+        self._save()
+
     def hourly_seconds(self) -> float:
         """For how long machines have been there in all."""
         lives = ((one["died"] or self._now()) - one["born"] for one in self.ever())
@@ -254,7 +265,7 @@ class Pocket:
             token=request.client_token,
         )
         for kind in ("disk", "address"):
-            self.hang(kind, of=ref, owner=request.owner)
+            self.hang(kind, of=ref, owner=None if self.rules.children_are_bare else request.owner)
         self._save()
         crash_points.reach(MADE)
         return contract.Created(
