@@ -132,6 +132,9 @@ def build(parts: Given) -> Clouding:
         clock=clock,
         node_changed=functools.partial(_node_changed, store),
         caps_of=functools.partial(_caps_of, parts),
+        instead_of=catalogue.Catalogue(
+            store, clouds=clouds, policies=_policies(parts), clock=clock
+        ).instead_of,
     )
     return Clouding(
         known=_kinds(stands_on),

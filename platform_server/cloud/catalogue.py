@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from platform_server.cloud import connections, consent, merging, offers, policy, using
+from platform_server.cloud import connections, consent, machines, merging, offers, policy, using
 from platform_server.store import contract as store_contract
 from provisioning import catalogue as tested_kit
 from provisioning import contract, providers
@@ -157,6 +157,34 @@ class Catalogue:
             is_tested=offered.is_tested,
             caps=consent.caps_of(connection, rules=rules, now=self._clock.now()),
             warnings=[*_warnings(sides, offered)],
+        )
+
+    async def instead_of(self, machine: machines.Machine) -> str:
+        """What could be had where this order was sold out, with prices, and how to order it.
+
+        Empty where nothing is known. Raises `StoreError`.
+        """
+        try:
+            provider = providers.get(machine.provider)
+            tested = _tested(provider)
+            rules = await asyncio.to_thread(self._policies.find, provider.name)
+            connection = await self._store.read(
+                lambda tx: connections.get(tx, connection_id=machine.connection_id)
+            )
+        except (
+            providers.Unknown,
+            policy.Unavailable,
+            NotOffered,
+            connections.NoSuchConnection,
+        ):
+            return ""
+        offer = await self._offers.find(connection, actor=machine.ordered_by)
+        sides = merging.Sides(tested=tested, rules=rules, offer=offer)
+        refused = merging.judge(sides, region=machine.region, size=machine.size)
+        said = _instead(sides, refused)
+        return said and (
+            f"{said} Nothing is switched by itself: enlist cloud machines create "
+            f"{machine.node_id} --provider {machine.provider} --region REGION --tier TIER"
         )
 
     # Inside.
@@ -315,7 +343,8 @@ def _instead(sides: merging.Sides, refused: merging.Offered) -> str:
     others = [
         one
         for one in merging.list_all(sides)
-        if one.is_available and (one.region == refused.region or one.size.name == refused.size.name)
+        if one.is_available
+        and (one.region == refused.region) != (one.size.name == refused.size.name)
     ]
     if not others:
         return ""

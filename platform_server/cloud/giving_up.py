@@ -15,6 +15,7 @@ from platform_server.cloud import (
 )
 from platform_server.operations import holding, states
 from platform_server.store import contract
+from provisioning import outcomes
 from runtime_kit import crash_points
 from wire_protocol import problems
 
@@ -70,6 +71,7 @@ async def came_to_nothing(step: steps.Step, *, todo: create_plan.Do) -> None:
 async def fail(step: steps.Step, *, failure: holding.Failure) -> None:
     """The end. What is there is kept and counts; of what is nowhere, the place is free."""
     machine, now = step.machine, step.m.clock.now()
+    instead = await _instead_of(step)
 
     async def work(tx: contract.Tx) -> None:
         await holding.require(tx, held=step.held)
@@ -82,7 +84,7 @@ async def fail(step: steps.Step, *, failure: holding.Failure) -> None:
             elif attempt.state not in attempts.SETTLED:
                 is_there = True
             await tickets.revoke(tx, enrollment_id=attempt.enrollment_id, now=now)
-        reason = failure.reason
+        reason = f"{failure.reason} {instead}".rstrip()
         if is_there:
             reason = (
                 f"{reason} {staying.kept(machine.provider)}: enlist operations retry "
@@ -96,6 +98,16 @@ async def fail(step: steps.Step, *, failure: holding.Failure) -> None:
 
     await step.m.store.transact(work)
     crash_points.reach(FAILED)
+
+
+async def _instead_of(step: steps.Step) -> str:
+    """What else could be had, where it was sold out: a person chooses, nothing is switched."""
+    last = await step.m.store.read(
+        lambda tx: attempts.find_last(tx, operation_id=step.held.operation.operation_id)
+    )
+    if last is None or last.topic != outcomes.Topic.CAPACITY.value:
+        return ""
+    return await step.m.instead_of(step.machine)
 
 
 async def cancel(step: steps.Step) -> None:

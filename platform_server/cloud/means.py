@@ -35,7 +35,8 @@ class Means:
     """The parts. `node_changed` hears of a node that was removed, after the commit.
 
     `caps_of` says what a machine is judged by now, by the connection's id; it raises
-    `policy.Unavailable`. Not inside a transaction: it reads.
+    `policy.Unavailable`. `instead_of` says in a sentence what could be had where a machine was sold
+    out; empty where nothing is known. Not inside a transaction: both read.
     """
 
     store: contract.Store
@@ -49,6 +50,7 @@ class Means:
     clock: clock_kit.Clock
     node_changed: Callable[[ids.NodeId], None]
     caps_of: Callable[[str], Awaitable[Sequence[consent.Caps]]]
+    instead_of: Callable[[machines.Machine], Awaitable[str]]
 
 
 class NoMachine(kinds.Stop):

@@ -7,6 +7,7 @@ import datetime
 import itertools
 import json
 import pathlib
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from platform_server.cloud import connections, orphans, sweeper
 from platform_server.store import contract
 from provisioning import outcomes
-from tests.support import machine_lives, machine_orders
+from tests.support import cloud_desk, machine_lives, machine_orders
 from tests.support.clouds import digitalocean_bench, hetzner_bench, pocket
 from tests.support.clouds.script import Armed, Verb
 from wire_protocol import ids
@@ -81,10 +82,17 @@ async def test_b44_a_place_that_is_sold_out_fails_its_own_order_and_is_never_swi
 ) -> None:
     hetzner.fake.sold_out = {("cx23", "fsn1")}
     life = await machine_lives.build(store, folder=tmp_path, bench=hetzner)
+    life.offers_by(cloud_desk.write_policy(tmp_path))
     made = await life.ordered()
     assert await life.until(made, "failed", rounds=200) == "failed"
     found = await life.stands(made)
-    assert "capacity" in (found.reason or "")
+    said = found.reason or ""
+    assert "capacity" in said
+    assert re.findall(r"(\w+) in (\w+) \(0\.\d{4} EUR an hour\)", said) == [
+        ("growth", "fsn1"),
+        ("starter", "hel1"),
+    ]  # what the policy allows beside it, priced; itself it is not offered
+    assert "enlist cloud machines create web-1 --provider hetzner --region REGION" in said
     assert found.error_class is not None
     assert found.error_class.value == "transient"  # it may be tried again, and by a person
     assert hetzner.ledger.machines == {}  # in no other place either
@@ -92,6 +100,40 @@ async def test_b44_a_place_that_is_sold_out_fails_its_own_order_and_is_never_swi
     assert {one["location"] for one in bodies} == {"fsn1"}
     assert not (await life.machine(made)).counts
     await machine_orders.require_standard(life, mutating=12)
+
+
+async def test_b16_what_was_accepted_and_never_placed_fails_with_another_region_to_order_in(
+    store: contract.Store,
+    tmp_path: pathlib.Path,
+    digitalocean: digitalocean_bench.DigitalOceanBench,
+) -> None:
+    life = await machine_lives.build(store, folder=tmp_path, bench=digitalocean)
+    life.offers_by(
+        cloud_desk.write_policy(
+            tmp_path,
+            digitalocean={
+                **cloud_desk.POLICY,
+                "regions": ["fra1", "ams3"],
+                "image": digitalocean.image,
+                "classes": [{"name": "starter", "size": digitalocean.size}],
+                "currency": "USD",
+            },
+        )
+    )
+    digitalocean.script.arm(Armed(verb=Verb.ASYNC_FAIL), on="POST /v2/droplets")
+    made = await life.ordered()
+    await life.until(made, "booting")
+    life.is_settling = True
+    assert await life.until(made, "failed") == "failed"
+    found = await life.stands(made)
+    assert "capacity" in (found.reason or "")
+    assert "To be had: starter in ams3 (" in (found.reason or "")
+    assert found.error_class is not None
+    assert found.error_class.value == "transient"
+    assert digitalocean.ledger.living() == []
+    assert digitalocean.ledger.living_things() == []
+    assert not (await life.machine(made)).counts
+    await machine_orders.require_standard(life, mutating=2, unseen_seconds=300.0)
 
 
 async def test_b24_ten_machines_whose_create_calls_take_twenty_seconds_are_ten_calls(

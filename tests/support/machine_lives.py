@@ -11,10 +11,12 @@ import random
 from typing import Any, cast
 
 from platform_server.cloud import (
+    catalogue,
     connections,
     create,
     delete,
     machines,
+    policy,
     reboot,
     requests,
     using,
@@ -65,6 +67,7 @@ class Life(machine_orders.Engine):
         super().__init__(platform, cloud=cast("pocket.Pocket", _Seen(bench)))
         self.bench = bench
         self.changing: set[str] = set()
+        self.offered: catalogue.Catalogue | None = None  # where a sold-out order looks further
         self.is_settling = False  # whether each round lets the fake come to its end
         self.clouds._opener = self._open
         render = self.means.minting.render
@@ -83,6 +86,9 @@ class Life(machine_orders.Engine):
             chance=random.Random(4),
             tries=machine_orders.TRIES,
         )
+
+    async def _instead_of(self, machine: machines.Machine) -> str:
+        return "" if self.offered is None else await self.offered.instead_of(machine)
 
     async def _open(self, opening: using.Opening) -> provider.Driver:
         self.bench.told = _Recording(opening.observer)
@@ -136,6 +142,15 @@ class Life(machine_orders.Engine):
             price=pocket.PRICE,
         )
         return await self.send(order)
+
+    def offers_by(self, policy_file: pathlib.Path) -> None:
+        """From now on the product's own catalogue says what could be had instead."""
+        self.offered = catalogue.Catalogue(
+            self.store,
+            clouds=self.clouds,
+            policies=policy.Source(policy_file),
+            clock=self.platform.clock,
+        )
 
     async def witness(self) -> standard_asserts.Witness:
         """What the fake knows."""
