@@ -118,6 +118,7 @@ async def test_the_node_is_removed_before_the_provider_is_asked(
     gone = await engine.delete()
     await engine.until(gone, "deleted")
     assert seen == ["removed"]
+    await machine_orders.require_standard(engine, mutating=2)
 
 
 async def test_an_active_machine_that_vanished_counts_no_more_and_is_told(
@@ -204,6 +205,7 @@ async def test_nothing_is_deleted_twice_and_nothing_that_is_not_there(
         await engine.delete()
     with pytest.raises(machines.NoSuchMachine):
         await engine.delete("web-9")
+    await machine_orders.require_standard(engine, mutating=2)
 
 
 async def test_a_failed_machine_is_kept_unless_the_setting_says_for_how_long(

@@ -8,7 +8,16 @@ import pathlib
 
 import pytest
 
-from platform_server.cloud import breaker, connections, consent, means, requests, reserve, view
+from platform_server.cloud import (
+    breaker,
+    connections,
+    consent,
+    machines,
+    means,
+    requests,
+    reserve,
+    view,
+)
 from platform_server.store import contract
 from provisioning import contract as provider
 from provisioning import outcomes
@@ -153,6 +162,7 @@ async def test_a_plan_dearer_than_the_order_is_not_bought_over_the_cap(
     assert (await engine.machine(again)).price == dear
     with pytest.raises(reserve.CapReached):
         await engine.order("web-3", caps=(dataclasses.replace(engine.caps[0], most_machines=9),))
+    await machine_orders.require_standard(engine, mutating=1)
 
 
 async def test_a_plan_in_another_currency_is_not_bought_where_money_is_capped(
@@ -165,6 +175,7 @@ async def test_a_plan_in_another_currency_is_not_bought_where_money_is_capped(
     assert await engine.until(made, "failed") == "failed"
     assert "USD" in ((await engine.stands(made)).reason or "")
     assert not engine.cloud.calls(pocket.CREATE)
+    await machine_orders.require_standard(engine, mutating=0)
 
 
 async def test_a_retry_through_a_forgotten_connection_is_refused(
@@ -178,6 +189,7 @@ async def test_a_retry_through_a_forgotten_connection_is_refused(
     with pytest.raises(connections.NoSuchConnection):
         await engine.retry(made)
     assert not (await engine.machine(made)).counts
+    await machine_orders.require_standard(engine, mutating=1)
 
 
 async def test_b24_a_slow_provider_gets_one_create_call_a_machine(
@@ -266,6 +278,15 @@ async def test_b96_five_refused_orders_free_the_cap_at_once(
         await engine.order("web-5", caps=FIVE)
     await engine.carry_on(rounds=3)
     assert [await engine.state(one) for one in orders] == ["failed"] * 5
+    left = await store.read(
+        lambda tx: machines.list_page(
+            tx, limit=10, infra=None, connection_id=None, ended=False, before=None
+        )
+    )
+    assert not left  # no record stands in the way: nothing is shown that could not be ended
+    for made in orders:
+        with pytest.raises(requests.WrongState, match="is gone"):
+            await engine.delete(made.machine.machine_id)
     engine.cloud.rules.room = None
     again = await engine.order("web-0", caps=FIVE)
     await engine.to_active(again)
@@ -283,6 +304,7 @@ async def test_an_order_that_the_provider_would_refuse_ends_before_anything_is_s
     assert (await engine.stands(made)).reason == "There is no default network."
     assert not engine.cloud.calls(pocket.CREATE)
     assert not await engine.tried(made)
+    await machine_orders.require_standard(engine, mutating=0)
 
 
 async def test_b26_an_idle_fleet_of_forty_is_looked_at_by_one_list(
@@ -307,6 +329,7 @@ async def test_b26_an_idle_fleet_of_forty_is_looked_at_by_one_list(
     made_calls = engine.cloud.calls()[before:]
     assert set(made_calls) == {pocket.LIST}
     assert len(made_calls) <= 13
+    assert not [one for one in engine.cloud.calls() if one in pocket.CHANGING]
 
 
 async def test_b94_twenty_slow_machines_cost_at_most_four_hundred_calls(

@@ -5,6 +5,7 @@ below, whose trouble is armed here; what each real provider answers is its own s
 """
 
 import asyncio
+import datetime
 import pathlib
 
 import pytest
@@ -146,6 +147,9 @@ async def test_b14_what_looking_up_does_not_settle_is_a_persons_to_say_and_never
     engine.cloud.arm(pocket.FIND, *[pocket.lost() for _ in range(200)])
     made = await engine.order()
     assert await engine.until(made, "unresolved", rounds=120) == "unresolved"
+    (tried,) = await engine.tried(made)
+    waited = engine.platform.clock.now() - (tried.sent_at or engine.platform.clock.now())
+    assert waited <= engine.means.limits.launch + datetime.timedelta(minutes=1)  # and not later
     found = await engine.stands(made)
     assert found.reason is not None
     assert "enlist operations resolve" in found.reason
