@@ -86,10 +86,10 @@ class UnreadableRef(Fault, ValueError):
         )
 
 
-def require_ref(pattern: re.Pattern[str], ref: str, *, provider: str) -> str:
-    """The id of a machine as it may stand in an address; raises `UnreadableRef`."""
+def require_ref(pattern: re.Pattern[str], ref: str, *, provider: str, what: str = "machine") -> str:
+    """The id of this kind of thing as it may stand in an address; raises `UnreadableRef`."""
     if not pattern.fullmatch(ref):
-        raise UnreadableRef(f"{ref!r} is no id of a machine at {provider}.")
+        raise UnreadableRef(f"{ref!r} is no id of a {what} at {provider}.")
     return ref
 
 

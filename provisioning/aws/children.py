@@ -8,6 +8,7 @@ Known limit: a volume lives in one zone. It is made in that of the machine named
 the first zone of the default network.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from provisioning.aws import account as account_kit
 from provisioning.aws import calls, groups, machines, placing, values
 
 _KIND = contract.ChildKind
+_NAME: Final = "Amazon EC2"
 _GONE: Final = frozenset(
     {
         "InvalidAMIID.NotFound",
@@ -27,6 +29,17 @@ _GONE: Final = frozenset(
         "InvalidVolume.NotFound",
     }
 )
+_REFS: Final[Mapping[contract.ChildKind, re.Pattern[str]]] = {
+    _KIND.DISK: re.compile(r"vol-[0-9a-f]{8,32}"),
+    _KIND.VOLUME: re.compile(r"vol-[0-9a-f]{8,32}"),
+    _KIND.SNAPSHOT: re.compile(r"(?:snap|ami)-[0-9a-f]{8,32}"),
+    _KIND.ADDRESS: re.compile(r"eipalloc-[0-9a-f]{8,32}"),
+    _KIND.INTERFACE: re.compile(r"eni-[0-9a-f]{8,32}"),
+    _KIND.SECURITY_GROUP: re.compile(r"sg-[0-9a-f]{8,32}"),
+    _KIND.SSH_KEY: re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}"),
+}
+"""A filter's value knows `*` and `?`, so nothing else than an id is ever one."""
+_SOURCE: Final = re.compile(r"(?:i|vol)-[0-9a-f]{8,32}")
 _VOLUME_STATES: Final = frozenset({"creating", "available", "in-use", "error"})
 _GIGABYTES: Final = 20
 
@@ -45,6 +58,7 @@ class Children:
 
     async def describe(self, child: contract.Child) -> contract.Child | None:
         """As it is now; None where it is gone."""
+        _require(child)
         region = child.region or self._region
         if child.kind in {_KIND.DISK, _KIND.VOLUME}:
             return await self._find_volume(child.ref, region=region)
@@ -76,6 +90,7 @@ class Children:
 
     async def delete(self, child: contract.Child) -> None:
         """Has it deleted; gone already is as good. In use: `NOT_DONE_RETRYABLE`, topic `STATE`."""
+        _require(child)
         region = child.region or self._region
         if child.kind is _KIND.SECURITY_GROUP:
             await groups.close_group(self._account, child.ref, region=region)
@@ -120,6 +135,8 @@ class Children:
         of: str | None,
     ) -> contract.Child:
         """A volume, snapshot or address; the one that this operation has made already, if so."""
+        if of is not None:
+            outcomes.require_ref(_SOURCE, of, provider=_NAME, what="machine or volume")
         tags = {**naming.tags_of(owner), "Name": name, values.MARK: kind.value}
         if kind is _KIND.VOLUME:
             return await self._create_volume(
@@ -229,6 +246,8 @@ class Children:
 
     async def attach(self, child: contract.Child, *, to: str) -> None:
         """Gives the volume or address to the machine; what it has already it keeps."""
+        _require(child)
+        machines.require(to)
         region = child.region or self._region
         if child.kind is _KIND.ADDRESS:
             await machines.associate(self._account, child.ref, to=to, region=region)
@@ -240,6 +259,7 @@ class Children:
 
     async def detach(self, child: contract.Child) -> None:
         """Takes it away from whatever has it; nothing has it: done."""
+        _require(child)
         region = child.region or self._region
         if child.kind is _KIND.ADDRESS:
             told = await self._account.call(
@@ -337,6 +357,10 @@ _ENDINGS: Final[Mapping[contract.ChildKind, tuple[contract.ApiCall, str]]] = {
     _KIND.ADDRESS: (calls.RELEASE, "AllocationId"),
     _KIND.INTERFACE: (calls.DELETE_INTERFACE, "NetworkInterfaceId"),
 }
+
+
+def _require(child: contract.Child) -> None:
+    outcomes.require_ref(_REFS[child.kind], child.ref, provider=_NAME, what=child.kind)
 
 
 def _group(group: Mapping[str, Any], *, region: str) -> contract.Child:

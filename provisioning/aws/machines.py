@@ -69,11 +69,12 @@ class Machines:
 
     async def reboot(self, ref: str, *, region: str) -> None:
         """Restarts it."""
-        outcomes.require_ref(_REF, ref, provider="Amazon EC2")
+        require(ref)
         await self._account.call(calls.REBOOT, region=region, InstanceIds=[ref])
 
     async def console(self, ref: str, *, region: str) -> str | None:
         """The end of its serial console; None where EC2 has none yet."""
+        require(ref)
         told = await self._account.call(calls.CONSOLE, region=region, InstanceId=ref)
         output = told.get("Output")
         return str(output)[-_CONSOLE_CHARACTERS:] if output else None
@@ -150,6 +151,11 @@ class Machines:
         return dict(found[0])
 
 
+def require(ref: str) -> None:
+    """Raises `UnreadableRef` for what is no instance's id."""
+    outcomes.require_ref(_REF, ref, provider="Amazon EC2")
+
+
 async def list_instances(
     account: account_kit.Account, wanted: list[dict[str, Any]], *, region: str
 ) -> list[Mapping[str, Any]]:
@@ -209,5 +215,5 @@ def _is_there(ref: str) -> bool:
     """False for a machine that never came to be; raises `UnreadableRef`."""
     if ref.startswith(HALF):
         return False
-    outcomes.require_ref(_REF, ref, provider="Amazon EC2")
+    require(ref)
     return True

@@ -28,8 +28,8 @@ class Children:
 
     async def describe(self, child: contract.Child) -> contract.Child | None:
         """The child as it is now."""
-        kind, _ = self.place.parts(child.ref)
-        thing = await self.arm.get(self.place.same(child.ref), kind=kind)
+        kind, path = self._found(child)
+        thing = await self.arm.get(path, kind=kind)
         if thing is None:
             return None
         return dataclasses.replace(
@@ -38,8 +38,7 @@ class Children:
 
     async def delete(self, child: contract.Child) -> None:
         """Has it deleted. A group that is in use yet lets nothing in from then on."""
-        kind, _ = self.place.parts(child.ref)
-        path = self.place.same(child.ref)
+        kind, path = self._found(child)
         try:
             await self.arm.delete(path, kind=kind)
         except outcomes.Fault as fault:
@@ -85,11 +84,11 @@ class Children:
 
     async def attach(self, child: contract.Child, *, to: str) -> None:
         """Gives it to the machine; done already is done."""
+        to = self.place.same(to, of=calls.VM)
+        _, ref = self._found(child)
         if child.kind is _KIND.ADDRESS:
-            card = await self._card_of(to)
-            await self._set_address(card, to=self.place.same(child.ref))
+            await self._set_address(await self._card_of(to), to=ref)
             return
-        ref, to = self.place.same(child.ref), self.place.same(to)
         vm = await self._machine(to)
         disks = _disks(vm)
         if any(self._is(one, ref) for one in disks):
@@ -108,8 +107,7 @@ class Children:
 
     async def detach(self, child: contract.Child) -> None:
         """Takes it away from whatever has it; nothing having it is done."""
-        kind, _ = self.place.parts(child.ref)
-        ref = self.place.same(child.ref)
+        kind, ref = self._found(child)
         thing = await self.arm.get(ref, kind=kind)
         if thing is None:
             return
@@ -122,6 +120,13 @@ class Children:
         if holder is not None:
             disks = _disks(await self._machine(holder))
             await self._set_disks(holder, [one for one in disks if not self._is(one, ref)])
+
+    def _found(self, child: contract.Child) -> tuple[str, str]:
+        """Its kind and its path; raises `UnreadableRef` for the path of anything else."""
+        kind = places.BESIDE.get(child.kind)
+        if kind is None:
+            raise _refused(f"Azure has no {child.kind} apart from its machine.")
+        return kind, self.place.same(child.ref, of=kind)
 
     async def _shut(self, path: str) -> None:
         """Takes the rules out of a group that cannot be deleted yet."""
@@ -154,7 +159,9 @@ class Children:
         kind, _ = self.place.parts(ref)
         if kind == calls.DISK:
             return self.place.same(ref)
-        own, _ = reading.disk_refs(await self._machine(self.place.same(ref)), place=self.place)
+        own, _ = reading.disk_refs(
+            await self._machine(self.place.same(ref, of=calls.VM)), place=self.place
+        )
         if own is None:
             raise _refused(f"{ref} has no disk of which a snapshot can be taken.")
         return own

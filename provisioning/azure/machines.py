@@ -28,7 +28,7 @@ class Machines:
 
     async def describe(self, ref: str) -> contract.Instance | None:
         """The machine with what hangs on it."""
-        ref = self.place.same(ref)
+        ref = self.place.same(ref, of=calls.VM)
         vm = await self.arm.get(ref, kind=calls.VM, params=_POWER)
         if vm is None:
             return None
@@ -49,11 +49,11 @@ class Machines:
 
     async def delete(self, ref: str) -> None:
         """Has it deleted, in whatever state it is."""
-        await self.arm.delete(self.place.same(ref), kind=calls.VM)
+        await self.arm.delete(self.place.same(ref, of=calls.VM), kind=calls.VM)
 
     async def reboot(self, ref: str) -> None:
         """Restarts it."""
-        path = f"{self.place.same(ref)}/restart"
+        path = f"{self.place.same(ref, of=calls.VM)}/restart"
         await self.arm.send(calls.RESTART_VM, path, version=places.VERSIONS[calls.VM])
 
     async def inventory(self, installation: str) -> contract.Inventory:

@@ -92,11 +92,12 @@ class Ordering:
     async def poll(self, created: contract.Created) -> contract.Progress:
         """How the machine is doing. A poll that fails says nothing about the order."""
         try:
+            ref = self.place.same(created.ref, of=calls.VM)
             told = None
             if created.progress is not None:
                 told = await self.arm.operation(created.progress)
             if told is None:  # forgotten, or never told: the machine itself knows
-                told = await self._as_operation(created.ref)
+                told = await self._as_operation(ref)
         except outcomes.Fault as fault:
             raise answers.of_asking(fault) from fault
         status = reading.text(told, "status").lower()

@@ -39,6 +39,15 @@ KINDS: Final[Mapping[str, contract.ChildKind]] = {
     calls.GROUP: contract.ChildKind.SECURITY_GROUP,
 }
 
+BESIDE: Final[Mapping[contract.ChildKind, str]] = {
+    contract.ChildKind.DISK: calls.DISK,
+    contract.ChildKind.VOLUME: calls.DISK,
+    contract.ChildKind.SNAPSHOT: calls.SNAPSHOT,
+    contract.ChildKind.ADDRESS: calls.ADDRESS,
+    contract.ChildKind.INTERFACE: calls.NIC,
+    contract.ChildKind.SECURITY_GROUP: calls.GROUP,
+}
+
 CHAIN: Final[Mapping[contract.ChildKind, str]] = {
     contract.ChildKind.SECURITY_GROUP: calls.GROUP,
     contract.ChildKind.ADDRESS: calls.ADDRESS,
@@ -105,7 +114,12 @@ class Place:
                 return kind, found["name"]
         raise outcomes.UnreadableRef(f"{ref!r} is of a kind that is not used here.")
 
-    def same(self, ref: str) -> str:
-        """The reference as we write it, so that two of one thing compare equal."""
+    def same(self, ref: str, *, of: str | None = None) -> str:
+        """The reference as we write it, so that two of one thing compare equal.
+
+        Raises `UnreadableRef` where it is of another kind than `of`, and as `parts` does.
+        """
         kind, name = self.parts(ref)
+        if of is not None and kind != of:
+            raise outcomes.UnreadableRef(f"{ref!r} is not of the kind {of}.")
         return self.one(kind, name)

@@ -8,6 +8,7 @@ Known limit: a reserved address carries neither name nor tag, so one whose creat
 can be told from others only by a person, in the list of addresses without a machine.
 """
 
+import re
 from typing import Any, Final
 
 from provisioning import answers, contract, outcomes, packed_owner, shaped
@@ -15,7 +16,16 @@ from provisioning.digitalocean import calls, reading
 from provisioning.digitalocean import client as client_kit
 
 _KIND = contract.ChildKind
+_NAME: Final = "DigitalOcean"
 _PENDING: Final = "pending"
+_NUMBER: Final = re.compile(r"[0-9]{1,20}")
+_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+_REFS: Final = {
+    _KIND.VOLUME: _ID,
+    _KIND.SNAPSHOT: re.compile(rf"(?:{_PENDING}:[0-9]{{1,20}}|{_ID.pattern})"),
+    _KIND.ADDRESS: re.compile(r"[0-9A-Fa-f][0-9A-Fa-f.:]{1,44}"),
+    _KIND.SSH_KEY: _NUMBER,
+}
 
 
 async def every(client: client_kit.Client) -> list[contract.Child]:
@@ -52,6 +62,7 @@ async def describe(client: client_kit.Client, child: contract.Child) -> contract
     A snapshot of a machine has no id until it is finished: until then its ref is its action's, and
     it is a fault with topic `STATE`. Only an action that has failed has made none.
     """
+    _require(child)
     if child.kind is _KIND.SNAPSHOT and child.ref.startswith(f"{_PENDING}:"):
         return await _taken(client, child)
     call, path, key, read = {
@@ -69,7 +80,7 @@ async def describe(client: client_kit.Client, child: contract.Child) -> contract
             reading.address,
         ),
         _KIND.SSH_KEY: (calls.KEY, f"/v2/account/keys/{child.ref}", "ssh_key", reading.ssh_key),
-    }[_offered(child.kind)]
+    }[child.kind]
     body = await found(client, call, path)
     if body is None:
         return None
@@ -79,7 +90,7 @@ async def describe(client: client_kit.Client, child: contract.Child) -> contract
 
 async def delete(client: client_kit.Client, child: contract.Child) -> None:
     """Has it deleted; gone already is done. Attached yet: a fault with topic `STATE`."""
-    ref = child.ref
+    ref = _require(child)
     if child.kind is _KIND.SNAPSHOT and ref.startswith(f"{_PENDING}:"):
         now = await _taken(client, child)
         if now is None:
@@ -90,7 +101,7 @@ async def delete(client: client_kit.Client, child: contract.Child) -> None:
         _KIND.SNAPSHOT: (calls.DELETE_SNAPSHOT, f"/v2/snapshots/{ref}"),
         _KIND.ADDRESS: (calls.DELETE_ADDRESS, f"/v2/reserved_ips/{ref}"),
         _KIND.SSH_KEY: (calls.DELETE_KEY, f"/v2/account/keys/{ref}"),
-    }[_offered(child.kind)]
+    }[child.kind]
     try:
         await client.send(call, path)
     except outcomes.Fault as fault:
@@ -124,6 +135,7 @@ async def create(
 
 async def attach(client: client_kit.Client, child: contract.Child, *, to: str) -> None:
     """Gives the volume or address to the droplet; it has it already: done."""
+    outcomes.require_ref(_NUMBER, to, provider=_NAME)
     now = await describe(client, child)
     if now is not None and now.attached_to == to:
         return
@@ -187,6 +199,7 @@ async def _create_volume(
 async def _create_snapshot(
     client: client_kit.Client, *, owner: contract.Owner, name: str, of: str, region: str
 ) -> contract.Child:
+    outcomes.require_ref(_ID, of, provider=_NAME, what="machine or volume")
     for row in await client.every(calls.SNAPSHOTS, "/v2/snapshots", "snapshots"):
         child = reading.snapshot(row)
         if child.owner == owner and child.name == name:
@@ -251,8 +264,13 @@ async def _assign(client: client_kit.Client, child: contract.Child, body: dict[s
     await client.send(calls.ADDRESS_ACTION, f"/v2/reserved_ips/{child.ref}/actions", body=body)
 
 
+def _require(child: contract.Child) -> str:
+    pattern = _REFS[_offered(child.kind)]
+    return outcomes.require_ref(pattern, child.ref, provider=_NAME, what=child.kind)
+
+
 def _offered(kind: contract.ChildKind) -> contract.ChildKind:
-    if kind in {_KIND.VOLUME, _KIND.SNAPSHOT, _KIND.ADDRESS, _KIND.SSH_KEY}:
+    if kind in _REFS:
         return kind
     raise _cannot(f"DigitalOcean has no {kind} apart from its machine.")
 

@@ -138,7 +138,7 @@ class Driver:
 
     async def poll(self, created: contract.Created) -> contract.Progress:
         """How the create action is doing; that it cannot be read now ends nothing."""
-        if created.progress is None:
+        if created.progress is None or not created.progress.isdecimal():
             return await self._poll_droplet(created.ref)
         try:
             body = await children.found(
@@ -283,6 +283,7 @@ class Driver:
 
     async def _poll_droplet(self, ref: str) -> contract.Progress:
         try:
+            _require(ref)
             body = await children.found(self._client, calls.GET, f"/v2/droplets/{ref}")
         except outcomes.Fault as fault:
             raise answers.of_asking(fault) from None

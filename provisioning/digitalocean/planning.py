@@ -4,6 +4,7 @@ Known limit: which writes a token may do cannot be asked and cannot be tried wit
 scopes are named as unproved.
 """
 
+import re
 from typing import Any, Final
 
 from provisioning import contract, naming, outcomes, wide_open
@@ -19,6 +20,7 @@ _PROBES: Final = (
     (calls.SIZES, "/v2/sizes"),
     (calls.IMAGES, "/v2/images"),
 )
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _LONGEST_NAME: Final = naming.LONGEST_NAME
 
 
@@ -123,6 +125,8 @@ def _of_the_wish(request: contract.Request) -> list[str]:
 
 
 async def _of_the_image(client: client_kit.Client, request: contract.Request) -> list[str]:
+    if not _IMAGE.fullmatch(request.image):
+        return [f"DigitalOcean has no image {request.image}."]
     try:
         body = await children.found(client, calls.IMAGE, f"/v2/images/{request.image}")
     except outcomes.Fault as fault:

@@ -17,6 +17,13 @@ from runtime_kit import clock as clock_kit
 
 _KIND: Final = contract.ChildKind
 _WAITS: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+_KINDS: Final = {
+    _KIND.DISK: "disks",
+    _KIND.VOLUME: "disks",
+    _KIND.SNAPSHOT: "snapshots",
+    _KIND.ADDRESS: "addresses",
+    _KIND.SECURITY_GROUP: "firewalls",
+}
 _GETS: Final = {
     "disks": calls.GET_DISK,
     "snapshots": calls.GET_SNAPSHOT,
@@ -40,7 +47,7 @@ class Children:
 
     async def describe(self, child: contract.Child) -> contract.Child | None:
         """The child as it is now."""
-        spot = _beside(child.ref)
+        spot = _beside(child)
         told = await self.api.get(_GETS[spot.kind], spot.ref)
         if told is None:
             return None
@@ -55,7 +62,7 @@ class Children:
 
     async def delete(self, child: contract.Child) -> None:
         """Has it deleted."""
-        spot = _beside(child.ref)
+        spot = _beside(child)
         await self.api.delete(_DELETES[spot.kind], spot.ref)
 
     async def create(
@@ -105,10 +112,10 @@ class Children:
 
     async def attach(self, child: contract.Child, *, to: str) -> None:
         """Gives it to the machine; done already is done."""
-        machine = places.spot_of(to).ref
+        machine, spot = places.machine_of(to).ref, _beside(child)
         told = await self._machine(machine)
         if child.kind is _KIND.ADDRESS:
-            address = await self.api.get(calls.GET_ADDRESS, _beside(child.ref).ref)
+            address = await self.api.get(calls.GET_ADDRESS, spot.ref)
             if address is None:
                 raise _refused(f"{child.ref} is not there.")
             await self._set_address(machine, told, to=reading.text(address, "address"))
@@ -116,7 +123,7 @@ class Children:
         if any(one.ref == child.ref for one in reading.instance_of(told).children):
             return
         body = {
-            "source": f"projects/{self.api.project}/{_beside(child.ref).ref}",
+            "source": f"projects/{self.api.project}/{spot.ref}",
             "deviceName": places.last(child.ref),
             "autoDelete": False,
         }
@@ -180,7 +187,7 @@ class Children:
         spot = places.spot_of(ref)
         if spot.kind == "disks":
             return spot.ref
-        seen = reading.instance_of(await self._machine(spot.ref))
+        seen = reading.instance_of(await self._machine(places.machine_of(ref).ref))
         own = next((one for one in seen.children if one.kind is _KIND.DISK), None)
         if own is None:
             raise _refused(f"{ref} has no disk of which a snapshot can be taken.")
@@ -193,10 +200,10 @@ class Children:
         return told
 
 
-def _beside(ref: str) -> places.Spot:
-    spot = places.spot_of(ref)
-    if spot.kind not in _GETS:
-        raise outcomes.UnreadableRef(f"{ref!r} is nothing that hangs on a machine.")
+def _beside(child: contract.Child) -> places.Spot:
+    spot = places.spot_of(child.ref)
+    if spot.kind != _KINDS.get(child.kind):
+        raise outcomes.UnreadableRef(f"{child.ref!r} is no {child.kind} at Google.")
     return spot
 
 

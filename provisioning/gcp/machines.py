@@ -25,7 +25,7 @@ class Machines:
 
     async def describe(self, ref: str) -> contract.Instance | None:
         """The machine with its disks, and with its rule where it has one of ours."""
-        told = await self.api.get(calls.GET, places.spot_of(ref).ref)
+        told = await self.api.get(calls.GET, places.machine_of(ref).ref)
         if told is None:
             return None
         seen = reading.instance_of(told)
@@ -41,7 +41,7 @@ class Machines:
     async def delete(self, ref: str) -> None:
         """Has it deleted; a protection against that is said as what it is."""
         try:
-            await self.api.delete(calls.DELETE, places.spot_of(ref).ref)
+            await self.api.delete(calls.DELETE, places.machine_of(ref).ref)
         except outcomes.Fault as fault:
             if not any(words in str(fault).lower() for words in _PROTECTED):
                 raise
@@ -55,11 +55,11 @@ class Machines:
 
     async def reboot(self, ref: str) -> None:
         """Restarts it, as by its reset button."""
-        await self.api.send(calls.RESET, f"{places.spot_of(ref).ref}/reset")
+        await self.api.send(calls.RESET, f"{places.machine_of(ref).ref}/reset")
 
     async def console(self, ref: str) -> str | None:
         """The end of what its first serial port wrote."""
-        path = f"{places.spot_of(ref).ref}/serialPort"
+        path = f"{places.machine_of(ref).ref}/serialPort"
         told = await self.api.get(calls.CONSOLE, path, params=_PORT)
         return None if told is None else reading.text(told, "contents")[-MOST_CONSOLE:]
 

@@ -56,11 +56,13 @@ class Ordering:
     async def poll(self, created: contract.Created) -> contract.Progress:
         """How the order is doing. A poll that fails says nothing about it."""
         try:
+            ref = places.machine_of(created.ref).ref
             operation = None
             if created.progress is not None:
-                operation = await self.api.get(calls.OPERATION, created.progress)
+                progress = places.spot_of(created.progress)
+                operation = await self.api.get(calls.OPERATION, progress.ref)
             if operation is None:  # forgotten: the machine itself knows
-                return await self._of_the_machine(created.ref)
+                return await self._of_the_machine(ref)
         except outcomes.Fault as fault:
             raise answers.of_asking(fault) from fault
         if reading.text(operation, "status") != "DONE":

@@ -59,6 +59,14 @@ def spot_of(ref: str) -> Spot:
     return Spot(scope=found["scope"], kind=found["kind"], name=found["name"])
 
 
+def machine_of(ref: str) -> Spot:
+    """The reference of a machine; raises `UnreadableRef` for one of anything else."""
+    spot = spot_of(ref)
+    if spot.kind != "instances" or not spot.zone:
+        raise outcomes.UnreadableRef(f"{ref!r} is no machine at Google.")
+    return spot
+
+
 def behind_project(link: str) -> str:
     """What stands behind the project in one of Google's links; a bare reference is itself."""
     _, mark, rest = link.partition("/projects/")

@@ -8,6 +8,7 @@ one see `swaps`.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from provisioning.hetzner import api as api_kit
 from provisioning.hetzner import calls, labels, reading, shapes
 
 _KIND = contract.ChildKind
+_NUMBER: Final = re.compile(r"[0-9]{1,20}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,19 +83,15 @@ KINDS: Final[Mapping[contract.ChildKind, _Kind]] = {
 
 
 async def describe(api: api_kit.Api, child: contract.Child) -> contract.Child | None:
-    """The child as it is now."""
-    kind = KINDS.get(child.kind)
-    if kind is None or not child.ref.isdecimal():
-        return None
+    """The child as it is now; raises `UnreadableRef` for what can be none."""
+    kind = _kind_of(child)
     told = await api.get_or_none(kind.getting, f"{kind.path}/{child.ref}")
     return None if told is None else shapes.shaped(kind.getting, lambda: kind.read(told[kind.one]))
 
 
 async def delete(api: api_kit.Api, child: contract.Child) -> None:
     """Has it deleted; what is gone already is fine."""
-    kind = KINDS.get(child.kind)
-    if kind is None or not child.ref.isdecimal():
-        return
+    kind = _kind_of(child)
     try:
         await api.send(kind.deleting, f"{kind.path}/{child.ref}")
     except outcomes.Fault as fault:
@@ -153,6 +151,7 @@ async def create_snapshot(
 
 async def attach(api: api_kit.Api, child: contract.Child, *, to: str) -> None:
     """Gives the volume to this machine; where it has it already, nothing is sent."""
+    require(to, what="machine")
     now = await describe(api, child)
     if now is None:
         raise _gone(child)
@@ -210,6 +209,23 @@ async def made(
             code=fault.code,
             ref=children[0].ref if children else None,
         ) from None
+
+
+def require(ref: str, *, what: str) -> int:
+    """The number that this id is; raises `UnreadableRef`."""
+    return int(outcomes.require_ref(_NUMBER, ref, provider="Hetzner Cloud", what=what))
+
+
+def _kind_of(child: contract.Child) -> _Kind:
+    kind = KINDS.get(child.kind)
+    if kind is None:
+        raise outcomes.Fault(
+            f"Hetzner Cloud has no {child.kind} apart from its machine.",
+            outcome=outcomes.Outcome.NOT_DONE_PERMANENT,
+            topic=outcomes.Topic.INPUT,
+        )
+    require(child.ref, what=child.kind)
+    return kind
 
 
 def _gone(child: contract.Child) -> outcomes.Fault:

@@ -172,8 +172,9 @@ class Driver:
             )
         if kind is contract.ChildKind.ADDRESS:
             return await children.create_address(self._api, owner=owner, name=name, region=region)
-        if kind is contract.ChildKind.SNAPSHOT and of is not None and of.isdecimal():
-            return await children.create_snapshot(self._api, owner=owner, name=name, server=int(of))
+        if kind is contract.ChildKind.SNAPSHOT and of is not None:
+            server = children.require(of, what="machine")
+            return await children.create_snapshot(self._api, owner=owner, name=name, server=server)
         raise outcomes.Fault(
             f"Hetzner Cloud makes no {kind} here; a snapshot is made of a machine.",
             outcome=outcomes.Outcome.NOT_DONE_PERMANENT,

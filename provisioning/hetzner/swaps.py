@@ -39,6 +39,7 @@ class Swaps:
         Asked again then, it lets the machine run again, and returns once that is so.
         Raises `outcomes.Fault` with topic `STATE` while there are steps left.
         """
+        children.require(to, what="machine")
         now = await children.describe(self._api, child)
         told = await self._api.get_or_none(calls.GET_SERVER, f"/servers/{to}")
         if now is None or told is None:

@@ -147,6 +147,7 @@ class LocalDriver:
 
     async def poll(self, created: contract.Created) -> contract.Progress:
         """Done once it runs; an image that has to be built first takes minutes."""
+        _require(created.ref)
         seen = await self._find(created.ref)
         if seen is None or seen.phase == keeper.Phase.FAILED:
             detail = "It is gone." if seen is None else seen.detail
@@ -210,13 +211,12 @@ class LocalDriver:
         )
 
     async def describe_child(self, child: contract.Child) -> contract.Child | None:
-        """There are none."""
-        del child
-        return None
+        """Refused: there are none, and none is called gone unasked."""
+        _refuse(f"Local machines have no {child.kind.value}.")
 
     async def delete_child(self, child: contract.Child) -> None:
-        """There are none: it is gone."""
-        del child
+        """Refused."""
+        _refuse(f"Local machines have no {child.kind.value}.")
 
     async def create_child(
         self,

@@ -7,6 +7,7 @@ Known limit: a floating address carries neither title nor label, so one whose cr
 answered can be told from others only by a person, in the list of addresses without a machine.
 """
 
+import re
 from typing import Any, Final
 
 from provisioning import contract, outcomes, shaped
@@ -15,6 +16,9 @@ from provisioning.upcloud import client as client_kit
 
 _KIND = contract.ChildKind
 _STORED: Final = frozenset({_KIND.DISK, _KIND.VOLUME, _KIND.SNAPSHOT})
+_NAME: Final = "UpCloud"
+_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+_ADDRESS: Final = re.compile(r"[0-9A-Fa-f][0-9A-Fa-f.:]{1,44}")
 
 
 async def storages(client: client_kit.Client) -> list[contract.Child]:
@@ -33,24 +37,22 @@ async def addresses(client: client_kit.Client) -> list[contract.Child]:
 
 async def describe(client: client_kit.Client, child: contract.Child) -> contract.Child | None:
     """The child as it is now; None where it is gone."""
+    _require(child)
     if child.kind in _STORED:
         row = await client.find(calls.STORAGE, f"/1.3/storage/{child.ref}", "storage")
         return None if row is None else reading.storage(row)
-    if child.kind is _KIND.ADDRESS:
-        row = await client.find(calls.ADDRESS, f"/1.3/ip_address/{child.ref}", "ip_address")
-        return None if row is None else reading.address(row)
-    raise _cannot(f"UpCloud has no {child.kind} apart from its machine.")
+    row = await client.find(calls.ADDRESS, f"/1.3/ip_address/{child.ref}", "ip_address")
+    return None if row is None else reading.address(row)
 
 
 async def delete(client: client_kit.Client, child: contract.Child) -> None:
     """Has it deleted; gone already is done. Attached yet: a fault with topic `STATE`."""
+    _require(child)
     gone, call, path = (
         ("IP_ADDRESS_NOT_FOUND", calls.DELETE_ADDRESS, f"/1.3/ip_address/{child.ref}")
         if child.kind is _KIND.ADDRESS
         else ("STORAGE_NOT_FOUND", calls.DELETE_STORAGE, f"/1.3/storage/{child.ref}")
     )
-    if child.kind not in _STORED and child.kind is not _KIND.ADDRESS:
-        raise _cannot(f"UpCloud has no {child.kind} apart from its machine.")
     try:
         await client.send(call, path)
     except outcomes.Fault as fault:
@@ -77,6 +79,8 @@ async def create(
         return reading.address(client_kit.within(calls.CREATE_ADDRESS, body, "ip_address"))
     if kind not in {_KIND.VOLUME, _KIND.SNAPSHOT}:
         raise _cannot(f"UpCloud cannot make a {kind} this way.")
+    if of is not None:
+        outcomes.require_ref(_ID, of, provider=_NAME, what="machine or volume")
     title = reading.titled(name, owner)
     for there in await storages(client):
         if there.kind is kind and there.owner == owner and there.name == name:
@@ -99,6 +103,7 @@ async def create(
 
 async def attach(client: client_kit.Client, child: contract.Child, *, to: str) -> None:
     """Gives the volume or address to the server; it has it already: done."""
+    outcomes.require_ref(_ID, to, provider=_NAME)
     now = await describe(client, child)
     if now is not None and now.attached_to == to:
         return
@@ -158,6 +163,13 @@ def _public_mac(server: dict[str, Any]) -> str | None:
         if interface.get("type") == "public" and "IPv4" in families:
             return str(interface["mac"])
     return None
+
+
+def _require(child: contract.Child) -> None:
+    if child.kind not in _STORED and child.kind is not _KIND.ADDRESS:
+        raise _cannot(f"UpCloud has no {child.kind} apart from its machine.")
+    pattern = _ID if child.kind in _STORED else _ADDRESS
+    outcomes.require_ref(pattern, child.ref, provider=_NAME, what=child.kind)
 
 
 def _cannot(sentence: str) -> outcomes.Fault:

@@ -1,5 +1,6 @@
 """How every provider's driver reads a refusal, by outcome and never by status."""
 
+import contextlib
 import dataclasses
 
 import pytest
@@ -151,3 +152,89 @@ async def test_a_ref_of_another_providers_shape_is_a_fault_or_is_not_there(
             assert await driver.describe(ref, region=bench.region) is None
         except outcomes.Fault as fault:
             assert fault.outcome is Outcome.NOT_DONE_PERMANENT  # noqa: PT017 - either will do
+
+
+CLIMBS = (
+    "1/../../volumes/7",
+    "../volumes/7",
+    "%2e%2e/7",
+    "7?force=true",
+    "7#7",
+    "7%2f..%2f8",
+    "7;x=1",
+    "*",
+    "..",
+)
+
+
+@pytest.mark.parametrize("climb", CLIMBS, ids=repr)
+async def test_a_ref_never_leaves_its_collection(
+    bench: Bench, driver: contract.Driver, climb: str
+) -> None:
+    """Whatever stands where an id belongs: nothing is asked, of this collection or another."""
+    asked = len(bench.ledger.seen)
+    there = [
+        contract.Child(kind=kind, ref=climb, region=bench.region) for kind in contract.ChildKind
+    ]
+    owner = bench.request().owner
+    machines = [driver.describe, driver.delete, driver.reboot]
+    tried = [
+        *(doing(climb, region=bench.region) for doing in machines),
+        *(driver.describe_child(one) for one in there),
+        *(driver.delete_child(one) for one in there),
+        *(driver.attach(one, to=climb) for one in there),
+        *(driver.detach(one) for one in there),
+        driver.create_child(
+            contract.ChildKind.SNAPSHOT, owner=owner, name="s", region=bench.region, of=climb
+        ),
+    ]
+    for doing in tried:
+        fault = await failing(doing)
+        assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_PERMANENT, Topic.INPUT)
+    with contextlib.suppress(outcomes.Fault):
+        await driver.poll(contract.Created(ref=climb))
+    assert len(bench.ledger.seen) == asked
+
+
+@pytest.mark.parametrize("climb", CLIMBS, ids=repr)
+async def test_a_good_thing_is_given_to_no_machine_by_a_ref_that_is_none(
+    bench: Bench, driver: contract.Driver, climb: str
+) -> None:
+    kinds = {
+        contract.ChildKind.VOLUME: contract.Capability.VOLUMES,
+        contract.ChildKind.ADDRESS: contract.Capability.ADDRESSES,
+    }
+    offered = [kind for kind, what in kinds.items() if what in driver.capabilities]
+    if not offered:
+        pytest.skip(f"{bench.provider} gives nothing")
+    made = [
+        await driver.create_child(
+            kind,
+            owner=bench.request().owner,
+            name=f"a-{kind.value}",
+            region=bench.region,
+            size_gigabytes=bench.volume_gigabytes if kind is contract.ChildKind.VOLUME else None,
+        )
+        for kind in offered
+    ]
+    bench.settle()
+    asked = len(bench.ledger.seen)
+    for one in made:
+        fault = await failing(driver.attach(one, to=climb))
+        assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_PERMANENT, Topic.INPUT)
+    assert len(bench.ledger.seen) == asked
+
+
+async def test_a_ref_of_one_kind_is_none_of_another(bench: Bench, driver: contract.Driver) -> None:
+    """A machine's id given as a volume's deletes no machine, and the other way round."""
+    _, created = await ordered(bench, driver)
+    asked = len(bench.ledger.seen)
+    if "/" not in created.ref:
+        pytest.skip(f"an id of {bench.provider} stands in the path of its own kind alone")
+    for kind in contract.ChildKind:
+        child = contract.Child(kind=kind, ref=created.ref, region=bench.region)
+        assert (await failing(driver.delete_child(child))).topic is Topic.INPUT
+    for one in created.children:
+        assert (await failing(driver.delete(one.ref, region=bench.region))).topic is Topic.INPUT
+    assert len(bench.ledger.seen) == asked
+    assert [one.ref for one in bench.ledger.living()] == [created.ref]
