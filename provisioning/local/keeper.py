@@ -47,6 +47,20 @@ class Phase:
 class Runner(Protocol):
     """How one kind of machine is held while it runs."""
 
+    @property
+    def place(self) -> pathlib.Path:
+        """Where what `command` gives is run."""
+        ...
+
+    @property
+    def handed(self) -> Sequence[int]:
+        """What it is handed open, once `command` was asked for."""
+        ...
+
+    def started(self) -> None:
+        """It runs, and has what it was handed."""
+        ...
+
     def prepare(self) -> None:
         """All that has to be there before it can be started; may be repeated."""
         ...
@@ -70,6 +84,19 @@ class Nspawn:
         self._machine = machine
         self._image = image
         self._bridge = bridge
+
+    @property
+    def place(self) -> pathlib.Path:
+        """Its folder."""
+        return self._folder
+
+    @property
+    def handed(self) -> Sequence[int]:
+        """Nothing."""
+        return ()
+
+    def started(self) -> None:
+        """Nothing was handed over."""
 
     def prepare(self) -> None:
         """The disk."""
@@ -140,13 +167,17 @@ class Keeper:
 
     def _boot(self) -> int:
         with self._console() as console:
+            command = self._runner.command()
             process = subprocess.Popen(
-                self._runner.command(),
+                command,
+                cwd=self._runner.place,
+                pass_fds=self._runner.handed,
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
                 env={**programs.SURROUNDINGS, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
             )
+            self._runner.started()
             deadline: float | None = None
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -195,7 +226,6 @@ def main(arguments: Sequence[str]) -> int:
     folder: pathlib.Path = given.folder
     pid = os.getpid()
     private_files.write_private(folder / launching.PID_FILE, launching.identity(pid).encode())
-    os.chdir(folder)  # what runs the machine names its own files as they are in here
     machine = machines.read(folder)
     if machine is None or machine.is_deleting:
         return 0

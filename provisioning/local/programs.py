@@ -23,10 +23,11 @@ NEEDED: Final[Mapping[str, str]] = {
 }
 NEEDED_FOR_QEMU: Final[Mapping[str, str]] = {
     "qemu-system-x86_64": "qemu-system-x86",
-    "genisoimage": "genisoimage",
     "mkfs.ext4": "e2fsprogs",
     "mmdebstrap": "mmdebstrap",
     "ip": "iproute2",
+    "mount": "mount",
+    "setpriv": "util-linux",
     "setsid": "util-linux",
     "unshare": "util-linux",
 }
