@@ -316,6 +316,7 @@ class Inventory:
     children: tuple[Child, ...]
     is_complete: bool = True
     calls_left: int | None = None  # of the provider's budget, where it says
+    calls_most: int | None = None  # that whole budget
 
 
 # --- the driver ---------------------------------------------------------------------------------

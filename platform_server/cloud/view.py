@@ -2,8 +2,9 @@
 
 Enrolling is judged by it, so while a machine is on its way it is kept younger than a minute. One
 machine is described by itself; where more are on their way through one connection, one list serves
-them all. An idle fleet is listed once in `refresh_seconds`. What a list does not show is asked for
-by its id before it is called missing.
+them all. An idle fleet is listed once in `refresh_seconds`, and more rarely while little is left of
+the calls that the provider allows. What a list does not show is asked for by its id before it is
+called missing.
 """
 
 import asyncio
@@ -35,6 +36,10 @@ GONE_AFTER: Final = 2
 
 Two such looks are at least as far apart as the provider may be behind itself.
 """
+SCARCE: Final = 0.2
+"""Below this part of the provider's budget of calls an idle fleet waits, so that others have it."""
+SPARED: Final = 4
+"""So many times as long as usual."""
 
 
 class Viewer:
@@ -55,6 +60,7 @@ class Viewer:
         self._clock = clock
         self._refresh = datetime.timedelta(seconds=refresh_seconds)
         self._turns: dict[str, asyncio.Lock] = {}
+        self._spared: dict[str, datetime.datetime] = {}  # connections, and until when they wait
 
     async def refresh_machine(
         self, machine: machines.Machine, *, actor: str, operation_id: str | None = None
@@ -144,6 +150,10 @@ class Viewer:
                 connection_id,
             )
         )
+        if _is_scarce(inventory):
+            self._spared[connection_id] = now + SPARED * self._refresh
+        else:
+            self._spared.pop(connection_id, None)
         return inventory
 
     async def _ask_for(
@@ -203,6 +213,7 @@ class Viewer:
         due = await self._store.read(
             functools.partial(_list_due, before=now - self._refresh, now=now)
         )
+        due = [one for one in due if self._spared.get(one, now) <= now]
         await asyncio.gather(*(self._refresh_idle(one, now=now) for one in due))
 
     async def _refresh_idle(self, connection_id: str, *, now: datetime.datetime) -> None:
@@ -241,6 +252,11 @@ async def write(
         await holding.wake(tx, operation_id=machine.operation_id, now=now)
     elif missed >= GONE_AFTER and machine.gone_at is None:
         await _settle_gone(tx, machine=machine, now=now)
+
+
+def _is_scarce(told: provider.Inventory) -> bool:
+    left, most = told.calls_left, told.calls_most
+    return left is not None and most is not None and left < SCARCE * most
 
 
 def _apart(rules: provider.LookupRules) -> datetime.timedelta:

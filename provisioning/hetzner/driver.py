@@ -135,6 +135,7 @@ class Driver:
             machines=tuple(machines),
             children=await self._offers.children_of(installation),
             calls_left=self._budget_left(),
+            calls_most=None if self._api.budget is None else self._api.budget.most,
         )
 
     async def describe_child(self, child: contract.Child) -> contract.Child | None:

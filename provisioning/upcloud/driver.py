@@ -185,6 +185,7 @@ class Driver:
             machines=tuple(machines.values()),
             children=ours,
             calls_left=None if budget is None else budget.left,
+            calls_most=None if budget is None else budget.most,
         )
 
     async def describe_child(self, child: contract.Child) -> contract.Child | None:

@@ -100,6 +100,31 @@ async def test_b26_forty_idle_machines_use_less_than_a_tenth_of_the_hours_calls(
     assert {(row["power"], row["missed"]) for row in rows} == {("running", 0)}
 
 
+async def test_b26_an_idle_fleet_is_looked_at_more_rarely_while_little_is_left_of_the_budget(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    await _active(desk, hetzner, number=1)
+    hetzner.settle()
+    viewer = view.Viewer(
+        store, clouds=desk.clouds, installation=desk.installation, clock=desk.clock
+    )
+
+    async def lists_of_an_hour(budget: float) -> int:
+        before = hetzner.ledger.count("GET /v1/servers")
+        for _ in range(0, HOUR, int(view.TICK_SECONDS)):
+            hetzner.fake.take_budget()
+            hetzner.fake.budget = budget  # somebody else in the project takes the rest
+            await viewer.tick()
+            desk.clock.advance(view.TICK_SECONDS)
+        return hetzner.ledger.count("GET /v1/servers") - before
+
+    fifth = hetzner_project.HOURLY_CALLS / 5
+    assert await lists_of_an_hour(2 * fifth) == 12
+    assert await lists_of_an_hour(fifth / 2) == 3
+    assert await lists_of_an_hour(2 * fifth) == 12
+
+
 class _Hanging:
     """A cloud whose drivers never answer a list."""
 
