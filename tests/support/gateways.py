@@ -11,7 +11,7 @@ from typing import Any
 
 from platform_server.gateway import gateway as gateways
 from platform_server.gateway import questions, rules
-from platform_server.nodes import absence, engines, leading, records
+from platform_server.nodes import absence, engines, leading, records, requirement
 from platform_server.store import contract
 from platform_server.trust import statements
 from runtime_kit import clock as clock_kit
@@ -137,6 +137,7 @@ async def engine(
     beside: Engine | None = None,
     facts: statements.Facts | None = None,
     listens: questions.Listens | None = None,
+    lack: requirement.Requirement = requirement.nothing,
     **given: Any,
 ) -> AsyncIterator[Engine]:
     """An engine on the store; `beside` another one, whose keys and clock it shares."""
@@ -155,6 +156,7 @@ async def engine(
         clock=built.clock,
         chance=random.Random(7),
         listens=listens,
+        lack=lack,
     )
     await gate.prepare()
     opened: list[tuple[ids.NodeId, links.Link]] = []
