@@ -144,6 +144,14 @@ def main() -> int:
                 meaning="changes of operations, PostgreSQL",
             )
         )
+        figures.append(
+            report.Figure(
+                name="postgresql_ratio",
+                value=rate / raw,
+                unit="",
+                meaning="the same over raw single commits",
+            )
+        )
     report.show("transitions", figures, as_json=as_json)
     return 0
 

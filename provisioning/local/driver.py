@@ -94,7 +94,7 @@ class LocalDriver:
             account=os.uname().nodename,
             principal="root" if os.geteuid() == 0 else "the root helper",
             missing=tuple(f"apt-get install {package}" for package in self._missing(self._kind)),
-            room=machines.MOST_MACHINES - len(present),
+            room=hosts.room(self._kind, present=[seen.machine for seen in present]),
         )
 
     async def offer(self) -> contract.Offer:

@@ -17,13 +17,16 @@ import pathlib
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from provisioning.local import bridge, disk, keeper, launching, machines, programs
 from runtime_kit import private_files
 
 MOST_CONSOLE_BYTES: Final = 16_384
+WATCHERS: Final = pathlib.Path("/proc/sys/fs/inotify/max_user_instances")
+WATCHERS_EACH: Final = 10
+"""A container of Debian 12 has eight or nine open, this host itself some; all count together."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +137,7 @@ class Host:
 
     def _make(self, wish: machines.Wish, *, now: datetime.datetime) -> machines.Machine:
         present = machines.all_in(self._places.folder)
-        if len(present) >= machines.MOST_MACHINES:
-            raise NoRoom(f"This host has {len(present)} machines, and no more are made.")
+        _require_room(wish.kind, present=present)
         network = machines.check_network(wish.network)
         self._network.ensure(network)
         self._forget_half_made(wish.name)
@@ -199,6 +201,37 @@ def _remove(folder: pathlib.Path) -> None:
             entry.unlink(missing_ok=True)
     (folder / machines.RECORD).unlink(missing_ok=True)
     folder.rmdir()
+
+
+def room(kind: machines.Kind, *, present: Sequence[machines.Machine]) -> int:
+    """How many more of that kind this host lets be, beside those that are here."""
+    by_count = machines.MOST_MACHINES - len(present)
+    if kind is not machines.Kind.NSPAWN:
+        return by_count
+    containers = sum(machine.kind is machines.Kind.NSPAWN for machine in present)
+    return min(by_count, _most_containers() - containers)
+
+
+def _most_containers() -> int:
+    """What the kernel lets boot: its limit is one user's, and all containers are one to it.
+
+    Beyond it systemd in a machine ends at its start: "Too many open files".
+    """
+    try:
+        return int(WATCHERS.read_text()) // WATCHERS_EACH
+    except (OSError, ValueError):  # a kernel that does not tell
+        return machines.MOST_MACHINES
+
+
+def _require_room(kind: machines.Kind, *, present: Sequence[machines.Machine]) -> None:
+    if room(kind, present=present) > 0:
+        return
+    if len(present) >= machines.MOST_MACHINES:
+        raise NoRoom(f"This host has {len(present)} machines, and no more are made.")
+    raise NoRoom(
+        f"This host's kernel lets {_most_containers()} containers run at once, and they are here. "
+        "Raise its limit of inotify instances: sysctl -w fs.inotify.max_user_instances=1024"
+    )
 
 
 def missing_programs(kind: machines.Kind) -> tuple[str, ...]:

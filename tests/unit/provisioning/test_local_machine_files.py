@@ -373,6 +373,25 @@ def test_no_more_machines_are_made_than_the_host_may_have(
         here.create(second, now=NOW)
 
 
+def test_no_more_containers_are_made_than_the_kernel_lets_boot(
+    here: host.Host, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    limit = tmp_path / "max_user_instances"
+    limit.write_text(f"{2 * host.WATCHERS_EACH - 1}\n")
+    monkeypatch.setattr(host, "WATCHERS", limit)
+    here.create(WISH, now=NOW)
+    second = dataclasses.replace(WISH, owner=dataclasses.replace(OWNER, operation="op_2"))
+    with pytest.raises(host.NoRoom, match=r"lets 1 containers .* sysctl -w fs\.inotify\."):
+        here.create(second, now=NOW)
+    here.create(WISH, now=NOW)  # the same order again is not one more
+    here.create(
+        dataclasses.replace(second, kind=machines.Kind.QEMU), now=NOW
+    )  # a kernel of its own
+    limit.write_text(f"{2 * host.WATCHERS_EACH}\n")
+    third = dataclasses.replace(WISH, owner=dataclasses.replace(OWNER, operation="op_3"))
+    here.create(third, now=NOW)
+
+
 def test_a_console_is_shown_from_its_end(here: host.Host, tmp_path: pathlib.Path) -> None:
     here.create(WISH, now=NOW)
     assert here.console(WISH.name) is None
