@@ -48,6 +48,13 @@ def refresh(machine: str) -> "calls.Call[models.MachineDetails]":
     )
 
 
+def console(machine: str) -> "calls.Call[models.Console]":
+    """What its console showed last; raises `Conflict` where its provider has none to read."""
+    return calls.Call(
+        method="GET", path=f"{_path(machine)}/console", answer="cloud_machines:Console"
+    )
+
+
 def create(
     node_id: str,
     *,
@@ -157,6 +164,7 @@ class Machines(methods.Noun):
     iterate = methods.Items(list_, of=lambda page: page.machines)
     get = methods.Sync(get)
     refresh = methods.Sync(refresh)
+    console = methods.Sync(console)
     create = methods.Sync(create)
     delete = methods.Sync(delete)
     reboot = methods.Sync(reboot)
@@ -171,6 +179,7 @@ class AsyncMachines(methods.AsyncNoun):
     iterate = methods.AsyncItems(list_, of=lambda page: page.machines)
     get = methods.Async(get)
     refresh = methods.Async(refresh)
+    console = methods.Async(console)
     create = methods.Async(create)
     delete = methods.Async(delete)
     reboot = methods.Async(reboot)

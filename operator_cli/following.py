@@ -1,18 +1,23 @@
 """Follows an operation to its end: a line for each change, a bar on a terminal, and the exit code.
 
-A Platform that is away meanwhile (a restart, an upgrade) is asked again for a quarter of an hour.
+It looks once a second, as the Platform's own stream of events does, and needs no right but that of
+looking at operations. A Platform that is away meanwhile (a restart, an upgrade) is asked again for
+a quarter of an hour.
 Exit codes as everywhere: 0 done, 3 failed for good, 4 cancelled, 6 a person must act, 75 it may
 work when asked for again.
 """
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 from enlist import errors, operations
 from operator_cli import columns, connection, moments, printing, progress_bar
+from wire_protocol import ids
 
+_AN_ID: Final = re.compile(r"[0-9a-f]{16}")
 _ASK_SECONDS: Final = 1.0
 _AWAY_SECONDS: Final = 900.0  # an upgrade with its backup takes minutes
 _LONGEST_SECONDS: Final = 7 * 86_400.0  # every part of an operation has a limit of its own
@@ -26,6 +31,36 @@ _WAYS: Final = (
     ("requested", "preparing", "staging", "restarting", "resuming", "done"),
     ("requested", "running", "done"),
 )  # fmt: skip
+
+
+def get_named(name: str) -> Any:
+    """An operation by its id, or the newest on the node of that id; raises `NotFound`."""
+    if _AN_ID.fullmatch(name):
+        with contextlib.suppress(errors.NotFound):
+            return connection.ask(operations.get(name))
+    return connection.ask(operations.get(_newest_of(name)))
+
+
+def follow_named(name: str) -> Any:
+    """As `follow`, for what `get_named` gives."""
+    if _AN_ID.fullmatch(name):
+        with contextlib.suppress(errors.NotFound):
+            return follow(name)
+    return follow(_newest_of(name))
+
+
+def _newest_of(name: str) -> str:
+    """The operation on that node that is open, else its newest."""
+    try:
+        node_id = ids.parse_node_id(name)
+    except ValueError as fault:
+        raise errors.NotFound(f"{name!r} is no operation and no node: {fault}") from None
+    for is_open in (True, None):
+        call = operations.list_(node_id=node_id, is_open=is_open, limit=1)
+        found = connection.ask(call)["operations"]
+        if found:
+            return str(found[0]["operation_id"])
+    raise errors.NotFound(f"There is no operation {node_id}, and none on a node of that id.")
 
 
 def follow(operation_id: str) -> Any:

@@ -243,7 +243,7 @@ class Catalog(admin.Answer):
 
 
 class ProviderFacts(admin.Answer):
-    """One provider that this Platform can speak to."""
+    """One provider that this Platform can speak to, and what it has beyond plain machines."""
 
     provider: str
     title: str
@@ -251,6 +251,7 @@ class ProviderFacts(admin.Answer):
     credential_kinds: list[CredentialKind]
     available: bool
     missing: list[str]
+    capabilities: list[str]
 
 
 class Cloud(admin.Answer):

@@ -176,6 +176,17 @@ class MachineDetails(Machine):
     phases: list[BootPhase]
 
 
+class Console(admin.Answer):
+    """`GET /cloud/machines/{machine}/console`: the end of what it showed, as printable lines.
+
+    `text` is null where its provider has none yet.
+    """
+
+    node_id: str
+    text: str | None
+    read_at: admin.Moment
+
+
 class Ordered(admin.Answer):
     """What was begun: the machine, the operation to follow, and what it costs by the hour.
 

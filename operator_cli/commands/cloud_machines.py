@@ -77,6 +77,20 @@ def show(machine: str, *, refresh: bool) -> None:
     printing.show(found, lines=lambda: _facts(found))
 
 
+@arguments.command(machines, "console")
+@_MACHINE
+def console(machine: str) -> None:
+    """Show the end of what the machine's console showed, asked of its provider now.
+
+    Where a machine never joined, its first boot says why there. Not every provider lets it be read.
+
+    Example:
+      enlist cloud machines console web-1
+    """
+    found = connection.ask(calls.console(machine))
+    printing.show(found, lines=lambda: _console(found))
+
+
 @arguments.command(machines, "delete")
 @_MACHINE
 @click.option("--keep-machine", is_flag=True, help="End the node; leave the machine, and its bill.")
@@ -147,6 +161,14 @@ def resume_template(template: str) -> None:
     )
     if done is not None:
         printing.show(done, lines=lambda: printing.changes(done, check=False))
+
+
+def _console(found: Any) -> Iterator[str]:
+    if found["text"] is None:
+        yield "Its provider has nothing of its console yet; try again in a minute."
+        return
+    for line in found["text"].splitlines():
+        yield columns.clean(line.expandtabs()) if line else ""
 
 
 def _table(found: list[Any]) -> Iterator[str]:

@@ -13,7 +13,8 @@ from operator_cli import columns, connection, global_options, printing
 def providers() -> None:
     """Show which providers can be used, and what is missing for the rest.
 
-    KINDS are the kinds of credential that the Platform's policy takes.
+    KINDS are the kinds of credential that the Platform's policy takes, HAS what Enlist can do there
+    beside ordering and deleting machines.
 
     Examples:
       enlist cloud providers
@@ -25,7 +26,7 @@ def providers() -> None:
 
 def _lines(found: Any) -> Iterator[str]:
     yield from columns.table(
-        ("PROVIDER", "TITLE", "COSTS", "USABLE", "KINDS"),
+        ("PROVIDER", "TITLE", "COSTS", "USABLE", "KINDS", "HAS"),
         [
             (
                 one["provider"],
@@ -33,6 +34,7 @@ def _lines(found: Any) -> Iterator[str]:
                 "yes" if one["costs_money"] else "no",
                 "yes" if one["available"] else "no",
                 columns.listed(one["credential_kinds"]),
+                columns.listed(one["capabilities"]),
             )
             for one in found["providers"]
         ],

@@ -11,6 +11,7 @@ from wire_protocol import cloud_words
 
 _PAGE = 500
 _ID = click.argument("operation_id", metavar="OPERATION")
+_NAMED = click.argument("name", metavar="OPERATION|NODE")
 _WAIT = click.option("--wait", is_flag=True, help="Follow it to its end; the exit code says how.")
 
 
@@ -20,7 +21,7 @@ def operations() -> None:
 
     Examples:
       enlist operations list --open
-      enlist operations watch 0123456789abcdef
+      enlist operations watch web-1
       enlist operations retry 0123456789abcdef --wait
     """
 
@@ -54,29 +55,34 @@ def list_(
 
 
 @arguments.command(operations, "show")
-@_ID
-def show(operation_id: str) -> None:
+@_NAMED
+def show(name: str) -> None:
     """Show one operation with its steps and parts.
 
-    Example:
+    A node's id means its newest operation that is open, else its newest.
+
+    Examples:
       enlist operations show 0123456789abcdef
+      enlist operations show web-1
     """
-    found = connection.ask(calls.get(operation_id))
+    found = following.get_named(name)
     printing.show(found, lines=lambda: following.lines(found))
 
 
 @arguments.command(operations, "watch")
-@_ID
-def watch(operation_id: str) -> None:
+@_NAMED
+def watch(name: str) -> None:
     """Follow one operation to its end.
 
-    Each change is a line on stderr, on a terminal with a bar below. The exit code says how it went:
-    0 done, 3 failed, 4 cancelled, 6 a person must act, 75 it may work when asked for again.
+    A node's id means its newest operation that is open, else its newest. Each change is a line on
+    stderr, on a terminal with a bar below. The exit code says how it went: 0 done, 3 failed, 4
+    cancelled, 6 a person must act, 75 it may work when asked for again.
 
-    Example:
+    Examples:
       enlist operations watch 0123456789abcdef
+      enlist operations watch web-1
     """
-    found = following.follow(operation_id)
+    found = following.follow_named(name)
     printing.show(found, lines=lambda: following.lines(found))
     following.tell_end(found)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from platform_server.cloud import connections, consent, machines, merging, offers, policy, using
 from platform_server.store import contract as store_contract
+from provisioning import abilities, contract, providers
 from provisioning import catalogue as tested_kit
-from provisioning import contract, providers
 from runtime_kit import clock as clock_kit
 
 _MOST_CONNECTIONS = 1000
@@ -283,6 +283,7 @@ class Catalogue:
                 f"The image {wanted} was never tried here and is no snapshot of ours. Tried were: "
                 f"{', '.join(_images(sides.tested, rules=sides.rules))} (--untested takes it)."
             )
+        abilities.require(connection.provider, contract.Capability.CUSTOM_IMAGE)
         return wanted
 
 

@@ -59,6 +59,7 @@ ACCESS: Final[dict[tuple[str, str], str]] = {
     ("POST", "/api/v1/cloud/machines"): "cloud.manage",
     ("GET", "/api/v1/cloud/machines/{machine}"): "cloud.view",
     ("POST", "/api/v1/cloud/machines/{machine}/refresh"): "cloud.view",
+    ("GET", "/api/v1/cloud/machines/{machine}/console"): "cloud.manage",
     ("DELETE", "/api/v1/cloud/machines/{machine}"): "cloud.manage",
     ("POST", "/api/v1/cloud/machines/{machine}/reboot"): "cloud.manage",
     ("POST", "/api/v1/cloud/machines/{machine}/forget"): "cloud.manage",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import pydantic
 
-from platform_server.cloud import connections, machines, requests, staying, view
+from platform_server.cloud import connections, console, machines, requests, staying, view
 from platform_server.endpoints import (
     calls,
     cloud_means,
@@ -125,6 +125,18 @@ class CloudMachines:
                 self._viewer.refresh_machine(machine, actor=call.principal.name)
             )
         return await self._shown(call)
+
+    async def console(self, call: calls.Call[None, routes.NoQuery]) -> cloud_machines.Console:
+        """What its console showed last, asked of its provider now."""
+        self._means.require()
+        name = cloud_means.machine_of(call.path)
+        machine = await cloud_means.refusing(
+            call.read(lambda tx: machines.get(tx, machine_id=name))
+        )
+        shown = await cloud_means.refusing(
+            console.read(self._means.clouds, machine=machine, actor=call.principal.name)
+        )
+        return cloud_machines.Console(node_id=machine.node_id, text=shown, read_at=call.now())
 
     async def order(
         self, call: calls.Call[cloud_machines.OrderMachine, routes.NoQuery]
@@ -333,6 +345,22 @@ class CloudMachines:
                     "provider-unavailable",
                     "credential-refused",
                     "conflict",
+                ),
+                **one,
+            ),
+            routes.Route(
+                method="GET",
+                path=f"{machine}/console",
+                summary="What its console showed last, where its provider lets that be read.",
+                handler=self.console,
+                answer=cloud_machines.Console,
+                problems=(
+                    *usual,
+                    "conflict",
+                    "operation-state",
+                    "connection-paused",
+                    "provider-unavailable",
+                    "credential-refused",
                 ),
                 **one,
             ),

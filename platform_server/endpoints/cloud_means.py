@@ -30,7 +30,7 @@ from platform_server.cloud import (
 from platform_server.endpoints import calls, refusals
 from platform_server.nodes import configured
 from platform_server.store import contract
-from provisioning import outcomes
+from provisioning import abilities, outcomes
 from wire_protocol import ids
 
 T = TypeVar("T")
@@ -68,6 +68,7 @@ _CODES: Final[Mapping[type[Exception], str]] = {
     resources.DoesNotFit: "conflict",
     catalogue.NotOffered: "conflict",
     catalogue.NoConnection: "conflict",
+    abilities.Lacking: "conflict",
     using.Paused: "connection-paused",
     contract.StoreConflict: "conflict",
 }

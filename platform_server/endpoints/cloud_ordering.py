@@ -16,12 +16,13 @@ import pydantic
 from platform_server.cloud import catalogue, connecting, merging, requests
 from platform_server.endpoints import calls, cloud_means, cloud_shown, refusals, routes
 from platform_server.store import contract
+from provisioning import abilities, first_boot, providers
 from provisioning import contract as provider_contract
-from provisioning import first_boot, providers
 from wire_protocol import cloud, cloud_machines, ids
 
 _LOCAL: Final = providers.ALIASES["local"]
 _UNTESTED: Final = "cloud.connect"
+_CAN: Final = provider_contract.Capability
 
 
 class CatalogQuery(pydantic.BaseModel):
@@ -63,6 +64,7 @@ class Ordering:
         body = call.body
         if body.untested:
             call.require(_UNTESTED)
+        _require_able(body)
         ssh = _ssh(body.ssh, now=call.now())
         infra = call.settings.platform.infra
         await self._ensure_local(call)
@@ -157,6 +159,18 @@ class Ordering:
             )
 
         await call.store.transact(work)
+
+
+def _require_able(body: cloud_machines.OrderMachine) -> None:
+    """Raises `abilities.Lacking` for what this provider does not have."""
+    name = providers.get(body.provider).name
+    for wished, capability in (
+        (body.ssh is not None, _CAN.SSH_KEY),
+        (body.network is not None or body.subnet is not None, _CAN.NETWORKS),
+        (body.nested_virt, _CAN.NESTED_VIRT),
+    ):
+        if wished:
+            abilities.require(name, capability)
 
 
 def _ssh(

@@ -12,7 +12,7 @@ from platform_server.cloud.issuer import documents, keys, rotation
 from platform_server.endpoints import calls, cloud_means, refusals, routes
 from platform_server.sealing import envelope
 from platform_server.store import contract
-from provisioning import providers
+from provisioning import abilities, providers
 from wire_protocol import admin, cloud, times
 
 _MOST_CONNECTIONS: Final = 500
@@ -56,6 +56,7 @@ class CloudOverview:
                     credential_kinds=[kind.value for kind in row.kinds_under(taken)],
                     available=not missing,
                     missing=list(missing),
+                    capabilities=sorted(abilities.ALL[row.name]),
                 )
             )
         return cloud.Cloud(

@@ -28,6 +28,7 @@ from platform_server.endpoints import (
 )
 from platform_server.operations import records
 from platform_server.store import contract
+from provisioning import abilities
 from provisioning import contract as provider_contract
 from wire_protocol import admin, cloud, cloud_machines
 
@@ -38,6 +39,11 @@ NOUNS: Final[Mapping[str, provider_contract.ChildKind]] = {
     "volumes": _KIND.VOLUME,
     "snapshots": _KIND.SNAPSHOT,
     "addresses": _KIND.ADDRESS,
+}
+_NEEDED: Final[Mapping[provider_contract.ChildKind, provider_contract.Capability]] = {
+    _KIND.VOLUME: provider_contract.Capability.VOLUMES,
+    _KIND.SNAPSHOT: provider_contract.Capability.SNAPSHOTS,
+    _KIND.ADDRESS: provider_contract.Capability.ADDRESSES,
 }
 _REQUESTS: Final[Mapping[str, type[pydantic.BaseModel]]] = {
     "volumes": cloud_machines.CreateVolume,
@@ -260,6 +266,7 @@ class CloudResources:
             return await connections.get(tx, connection_id=body.connection)
 
         connection = await call.read(through)
+        abilities.require(connection.provider, _NEEDED[kind])
         rules = await self._means.rules_of(connection.provider)
         return resources.Wish(
             kind=kind,

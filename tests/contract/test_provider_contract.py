@@ -8,7 +8,7 @@ import dataclasses
 
 import pytest
 
-from provisioning import contract, naming, outcomes, providers
+from provisioning import abilities, contract, credentials, naming, outcomes, providers
 from tests.support import waits
 from tests.support.clouds import bench as bench_kit
 from tests.support.clouds.asking import (
@@ -21,6 +21,12 @@ from tests.support.clouds.bench import Bench, Step
 from tests.support.clouds.script import Armed, Verb
 
 Outcome, Topic = outcomes.Outcome, outcomes.Topic
+
+
+def test_a_driver_can_do_what_is_said_of_its_provider(driver: contract.Driver) -> None:
+    assert driver.capabilities == abilities.ALL[driver.provider]
+    has_choice = not credentials.LONG_LIVED.isdisjoint(providers.get(driver.provider).kinds)
+    assert (contract.Capability.FEDERATION in driver.capabilities) is has_choice
 
 
 # --- an order -----------------------------------------------------------------------------------

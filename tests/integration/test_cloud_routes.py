@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from platform_server.app import clouding, orders
+from platform_server.cloud import connecting
 from platform_server.endpoints import access_table, invitations, operations, routes
 from platform_server.settings import groups
 from platform_server.store import contract
@@ -108,6 +109,44 @@ async def rig(one: domain.Domain, tmp_path: pathlib.Path) -> AsyncIterator[Rig]:
     served = _served(one, tmp_path, told, cloud=cloud)
     async with api.running(one.store, tmp_path, settings={"cloud": cloud}, extra=served) as http:
         yield Rig(http=http, one=one, told=told)
+
+
+LACKED: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "/volumes",
+        {"name": "d", "connection": "local", "region": "ewr", "size_gigabytes": 1},
+        "volumes",
+    ),
+    ("/addresses", {"name": "a", "connection": "local", "region": "ewr"}, "stable addresses"),
+    ("/machines", {"ssh": {"public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1"}}, "SSH keys"),
+    ("/machines", {"network": "n-1"}, "networks"),
+    ("/machines", {"nested_virt": True}, "virtual machines"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "named"), LACKED)
+async def test_what_a_provider_cannot_do_is_refused_when_asked_for_and_stored_nowhere(
+    rig: Rig, path: str, body: dict[str, Any], named: str
+) -> None:
+    await rig.one.store.transact(lambda tx: connecting.ensure_local(tx, actor="t", now=api.START))
+    whole = {"node_id": "demo", "provider": "local", **body} if path == "/machines" else body
+    refused = await rig.http.local.post(f"{CLOUD}{path}", json=whole)
+    assert _said(refused) == (409, "conflict")
+    assert named in refused.json()["detail"]
+    assert "at local-nspawn, only at: " in refused.json()["detail"]
+    assert rig.told == []
+    counted = "SELECT (SELECT COUNT(*) FROM operations) + (SELECT COUNT(*) FROM cloud_children)"
+    row = await rig.one.store.read(lambda tx: tx.fetch_one(f"{counted} AS stored"))
+    assert row is not None
+    assert row["stored"] == 0
+
+
+async def test_each_provider_says_what_it_can_do(rig: Rig) -> None:
+    found = (await rig.http.local.get(CLOUD)).json()["providers"]
+    able = {one["provider"]: set(one["capabilities"]) for one in found}
+    assert able["local-nspawn"] == {"console", "reboot"}
+    assert {"volumes", "snapshots", "addresses", "networks"} <= able["hetzner"]
+    assert "federation" not in able["hetzner"]
 
 
 def _said(answered: httpx.Response) -> tuple[int, str]:

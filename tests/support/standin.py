@@ -342,7 +342,8 @@ class StandIn:
         return self.cloud.delete(rest, seen.query, check=_check(seen))
 
     def _get_operations(self, seen: Seen, rest: list[str]) -> Answer:
-        del seen
+        if not rest:
+            return self.cloud.list_operations(seen.query)
         return self.cloud.get_operation(rest[0])
 
     def _post_operations(self, seen: Seen, rest: list[str]) -> Answer:

@@ -35,6 +35,7 @@ class Cloud:
         self.children: list[cloud_machines.Child] = []
         self.check = checked()
         self.fits: int | None = None
+        self.console: str | None = None
 
     # --- /cloud ---------------------------------------------------------------------------------
 
@@ -57,6 +58,8 @@ class Cloud:
                 return 200, facts()
             case ["connections", name]:
                 return 200, self._connection(name)
+            case ["machines", name, "console"]:
+                return 200, self._console(name)
             case ["machines", name]:
                 return 200, self._details(name)
         return 200, lists[rest[0]]
@@ -139,6 +142,16 @@ class Cloud:
         self.becomes = [{"state": state} for state in way]
         return made
 
+    def list_operations(self, query: dict[str, list[str]]) -> Answer:
+        """Those on one node, newest first, or those of them that are open."""
+        found = [
+            one
+            for one in reversed(self.operations.values())
+            if one.node_id in query["node_id"]
+            and ("open" not in query or one.state not in operations.ENDED)
+        ]
+        return 200, operations.OperationList(operations=list(found))
+
     def get_operation(self, operation_id: str) -> Answer:
         """Each look finds it in its next state."""
         found = self.operations.get(operation_id)
@@ -170,6 +183,11 @@ class Cloud:
         if name not in self.connections:
             raise Refused("not-found", f"There is no connection {name}.")
         return self.connections[name]
+
+    def _console(self, name: str) -> cloud_machines.Console:
+        if self.console is None:
+            raise Refused("conflict", "Enlist has no console that can be read at hetzner.")
+        return cloud_machines.Console(node_id=name, text=self.console or None, read_at=NOW)
 
     def _details(self, name: str) -> cloud_machines.MachineDetails:
         for one in self.machines.values():
@@ -206,6 +224,7 @@ def facts() -> cloud.Cloud:
                 credential_kinds=kinds,
                 available=True,
                 missing=[],
+                capabilities=["reboot"],
             )
             for name, kinds in PROVIDER_KINDS
         ],

@@ -1,4 +1,4 @@
-"""Looking: which providers can be used, one volume, machines by state, a Platform that is away."""
+"""Looking: providers, one volume, machines by state, a console, an operation by its node's name."""
 
 from typing import Any
 
@@ -82,3 +82,53 @@ def test_following_ends_where_a_platform_stays_away(
     begun = platform.cloud.begin("create-machine", "demo", ("active",))
     platform.faults = [_away]
     assert enlist("operations", "watch", begun.operation_id).code == 75
+
+
+def test_an_operation_is_followed_by_the_name_of_its_node(
+    enlist: Enlist, platform: standin.StandIn
+) -> None:
+    former = platform.cloud.begin("create-machine", "demo", ())
+    platform.cloud.operations[former.operation_id] = former.model_copy(update={"state": "failed"})
+    open_one = platform.cloud.begin("delete-machine", "demo", ("deleting", "deleted"))
+    reboot = standin_cloud.operation("f" * 16, kind="reboot-machine", node_id="demo")
+    platform.cloud.operations[reboot.operation_id] = reboot.model_copy(update={"state": "done"})
+    done = enlist("operations", "watch", "Demo.", "-o", "json")
+    assert done.code == 0, done.err
+    assert done.json["operation_id"] == open_one.operation_id
+    assert done.err.splitlines() == ["demo: deleting", "demo: deleted"]
+    ended = enlist("operations", "show", "demo", "-o", "json")
+    assert ended.json["operation_id"] == reboot.operation_id  # none is open: the newest of all
+
+
+def test_a_node_may_be_called_as_operations_are(enlist: Enlist, platform: standin.StandIn) -> None:
+    begun = platform.cloud.begin("create-machine", "0123456789abcdef", ("active",))
+    done = enlist("operations", "watch", "0123456789abcdef", "-o", "json")
+    assert (done.code, done.json["operation_id"]) == (0, begun.operation_id)
+
+
+@pytest.mark.parametrize("name", ["nobody", "0123456789abcdef", "no_name"])
+def test_what_is_neither_operation_nor_node_is_not_found(
+    enlist: Enlist, platform: standin.StandIn, name: str
+) -> None:
+    platform.cloud.begin("create-machine", "demo", ())
+    for command in ("watch", "show"):
+        assert enlist("operations", command, name).code == 5
+
+
+def test_a_console_is_shown_as_plain_lines(enlist: Enlist, platform: standin.StandIn) -> None:
+    platform.cloud.console = "first\n\n\tthird \x1b[2J\n"
+    done = enlist("cloud", "machines", "console", "demo")
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == ["first", "", "        third ?[2J"]
+    assert platform.seen[-1].path == "/cloud/machines/demo/console"
+
+
+def test_a_console_may_be_empty_as_yet_or_not_to_be_had(
+    enlist: Enlist, platform: standin.StandIn
+) -> None:
+    platform.cloud.console = ""
+    assert "nothing of its console yet" in enlist("cloud", "machines", "console", "demo").out
+    platform.cloud.console = None
+    done = enlist("cloud", "machines", "console", "demo")
+    assert done.code == 4
+    assert "no console" in done.err
