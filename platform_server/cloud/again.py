@@ -10,6 +10,7 @@ Known limit: what the order is for (`purpose`) is not part of the wish, the firs
 
 import dataclasses
 import datetime
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from wire_protocol import ids, times
 
 _SAME: Final = ("connection_id", "provider", "infra", "region", "size", "image", "role")
 _NO_WISH: Final = frozenset({"warnings", "purpose"})
+_MOST_TOLD: Final = 80
 _NEAR: Final = datetime.timedelta(seconds=30)  # between the moments at which two orders were judged
 
 
@@ -50,10 +52,21 @@ async def find_same(
 
 def is_same(one: machines.Machine, other: machines.Machine) -> bool:
     """Whether both were ordered by the same wish."""
-    if any(getattr(one, name) != getattr(other, name) for name in _SAME):
-        return False
-    mine, others = _plain(one.wish), _plain(other.wish)
-    return mine == others and _are_near(_open_for(one), _open_for(other))
+    return not differences(one, other)
+
+
+def differences(one: machines.Machine, other: machines.Machine) -> list[str]:
+    """What the two were ordered with that is not the same: `size cx23, not cx33`, by name."""
+    mine = {name: getattr(one, name) for name in _SAME} | _plain(one.wish)
+    others = {name: getattr(other, name) for name in _SAME} | _plain(other.wish)
+    found = [
+        f"{name} {_told(mine.get(name))}, not {_told(others.get(name))}"
+        for name in sorted({*mine, *others})
+        if mine.get(name) != others.get(name)
+    ]
+    if not _are_near(_open_for(one), _open_for(other)):
+        found.append(f"SSH for {_open_for(one)}, not {_open_for(other)}")
+    return found
 
 
 async def claim_id(
@@ -62,14 +75,20 @@ async def claim_id(
     node_id: ids.NodeId,
     operators: configured.ConfiguredNodes,
     now: datetime.datetime,
+    wanted: machines.Machine | None = None,
 ) -> Claim:
-    """Whether a machine may be ordered for the id; frees that of a machine which was deleted."""
+    """Whether a machine may be ordered for the id; frees that of a machine which was deleted.
+
+    Where `wanted` differs from the order that stands, the obstacle names both values of each.
+    """
     machine = await machines.find_live_of_node(tx, node_id=node_id)
     if machine is not None:
+        unlike = [] if wanted is None else differences(machine, wanted)
         return Claim(
             obstacle=f"The node id {node_id} has a machine at {machine.provider} already, by an "
-            f"order that this one does not repeat (operation {machine.operation_id}). How it "
-            f"stands: enlist operations watch {machine.operation_id}"
+            f"order that this one does not repeat (operation {machine.operation_id})"
+            + (f": that one has {'; '.join(unlike)}" if unlike else "")
+            + f". How it stands: enlist operations watch {machine.operation_id}"
         )
     standing = await registry.standing_of(tx, node_id=node_id, operators=operators)
     if standing is issue.Standing.CONFIGURED:
@@ -122,6 +141,15 @@ def _plain(wish: Mapping[str, Any]) -> dict[str, Any]:
     if "ssh" in plain:
         plain["ssh"] = {name: value for name, value in plain["ssh"].items() if name != "until"}
     return plain
+
+
+def _told(value: Any) -> str:
+    """A value of a wish for a sentence; what may be long, as a snippet, by its beginning."""
+    if not value:
+        return "none"
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_TOLD else f"{line[:_MOST_TOLD]}..."
 
 
 def _open_for(machine: machines.Machine) -> datetime.timedelta | None:

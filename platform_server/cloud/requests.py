@@ -142,7 +142,9 @@ async def create_machine(
     same = await again.find_same(tx, wanted=machine)
     if same is not None:
         return Made(operation=same[0], machine=same[1], is_found=True)
-    claim = await again.claim_id(tx, node_id=order.node_id, operators=operators, now=asked.now)
+    claim = await again.claim_id(
+        tx, node_id=order.node_id, operators=operators, now=asked.now, wanted=machine
+    )
     if claim.obstacle is not None:
         raise NodeTaken(claim.obstacle)
     await breaker.require_closed(tx, template=template)

@@ -61,20 +61,25 @@ async def test_the_same_wish_for_the_same_node_is_the_same_order_and_one_machine
     await machine_orders.require_standard(engine, mutating=1)
 
 
-async def test_another_wish_for_the_node_is_refused(
+async def test_another_wish_for_the_node_is_refused_with_both_values(
     store: contract.Store, tmp_path: pathlib.Path
 ) -> None:
     engine = await machine_orders.build(store, folder=tmp_path)
     await _order(engine, ssh=_ssh(engine))
-    wishes: tuple[dict[str, Any], ...] = (
-        {},
-        {"ssh": _ssh(engine), "role": "build"},
-        {"ssh": _ssh(engine), "network": "net-1"},
-        {"ssh": _ssh(engine, hours=2)},
+    wishes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({}, ": that one has ssh {"),
+        ({"ssh": _ssh(engine), "role": "build"}, "has role general, not build. How it stands: "),
+        ({"ssh": _ssh(engine), "network": "net-1"}, "has network none, not net-1. How"),
+        ({"ssh": _ssh(engine, hours=2)}, "has SSH for 1:00:00, not 2:00:00. How it stands: "),
+        (
+            {"ssh": _ssh(engine), "labels": {"tier": "web"}, "role": "build"},
+            'has labels none, not {"tier": "web"}; role general, not build. How it stands: ',
+        ),
     )
-    for other in wishes:
-        with pytest.raises(requests.NodeTaken, match="operations watch"):
+    for other, said in wishes:
+        with pytest.raises(requests.NodeTaken, match="operations watch") as refused:
             await _order(engine, **other)
+        assert said in str(refused.value)
 
 
 async def test_an_order_that_failed_or_is_being_ended_is_not_found_by_its_wish(
