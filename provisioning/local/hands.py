@@ -20,8 +20,8 @@ MAX_LINE_BYTES: Final = 65_536
 MAX_ANSWER_BYTES: Final = 1_048_576
 SECONDS: Final = 60.0
 NO_EMULATOR: Final = (
-    "The root helper of an installed Platform holds no emulators, since they run as root: take "
-    "local-nspawn, or order local-qemu from a Platform that root runs (sudo enlist serve)."
+    "The root helper of an installed Platform holds no emulators: take local-nspawn, or order "
+    "local-qemu from a Platform that root runs (sudo enlist serve)."
 )
 
 

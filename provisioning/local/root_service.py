@@ -7,8 +7,8 @@ asks; only root and the Platform's account are served.
 
 Whoever has taken that account over can start and remove machines with names that operations give,
 in the folder, with the images and on the bridge that root's units name; a machine's own root is
-nobody on this host. Containers alone: an emulator would run as root. Known limit: he can run what
-he likes inside such machines.
+nobody on this host. Containers alone: what is not needed as root is not done as root. Known limit:
+he can run what he likes inside such machines.
 """
 
 import argparse
@@ -158,7 +158,7 @@ class Service:
 
 
 def _require_no_emulator(kind: machines.Kind) -> None:
-    """QEMU would run as root here, with a guest that the asker chooses on its other side."""
+    """Its verbs make containers; what root is not needed for stays out of it."""
     if kind is machines.Kind.QEMU:
         raise Refused("refused", hands.NO_EMULATOR)
 

@@ -73,14 +73,16 @@ class Laptop:
         """One `enlist` command; what it printed."""
         return self.attempt(*arguments, expect=expect).stdout
 
-    def attempt(self, *arguments: str, expect: int) -> subprocess.CompletedProcess[str]:
+    def attempt(
+        self, *arguments: str, expect: int, seconds: float = COMMAND_SECONDS
+    ) -> subprocess.CompletedProcess[str]:
         """The same, with all it said."""
         done = subprocess.run(
             [*real_platform.ENLIST, "--data-dir", str(self.platform.data_dir), *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=COMMAND_SECONDS,
+            timeout=seconds,
             check=False,
             env=real_platform.clean_environment(),
         )
