@@ -26,6 +26,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "gcp": "tests.support.clouds.gcp_bench",
     "hetzner": "tests.support.clouds.hetzner_bench",
     "local-nspawn": "tests.support.clouds.local_bench",
+    "local-qemu": "tests.support.clouds.local_qemu_bench",
     "upcloud": "tests.support.clouds.upcloud_bench",
     "linode": "tests.support.clouds.linode_bench",
     "vultr": "tests.support.clouds.vultr_bench",

@@ -10,7 +10,7 @@ import ipaddress
 import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 from provisioning import contract, credentials, naming, providers
 from provisioning.local import driver as drivers
@@ -90,6 +90,7 @@ class LocalBench(bench.Bench):
     """A host without machines at first."""
 
     provider = "local-nspawn"
+    kind: ClassVar[machines.Kind] = machines.Kind.NSPAWN
     steps = {  # noqa: RUF012 - as the base declares it
         bench.Step.CREATE: "machine-create",
         bench.Step.FIND: "machine-list",
@@ -143,7 +144,7 @@ class LocalBench(bench.Bench):
     def driver(self, *, limits: providers.TimeLimits | None = None) -> contract.Driver:
         del limits
         return drivers.LocalDriver(
-            kind=machines.Kind.NSPAWN,
+            kind=self.kind,
             hands=_Recorded(self.host, of=self),
             network=drivers.DEFAULT_NETWORK,
             observer=self.told,
@@ -160,7 +161,7 @@ class LocalBench(bench.Bench):
         machines.write(
             folder,
             machines.Machine(
-                kind=machines.Kind.NSPAWN,
+                kind=self.kind,
                 name=name,
                 owner=owner,
                 size=self.size,
@@ -186,6 +187,7 @@ class LocalBench(bench.Bench):
     def born(self, seen: hosts.Seen, *, user_data: bytes) -> None:
         """A machine in the ledger, with the user data that its disk will have."""
         machine = seen.machine
+        assert machine.kind is self.kind
         kept = self.places.folder / machine.name / "user-data"
         assert kept.read_bytes() == user_data
         self._ledger.machines[machine.name] = ledger_kit.Machine(
