@@ -97,7 +97,8 @@ def confirm(question: str) -> None:
     if options.yes or not on_terminal():
         return
     if not click.confirm(question, err=True):
-        raise click.UsageError("Nothing was changed.")
+        printing.say("Nothing was changed.")
+        raise click.exceptions.Exit(click.UsageError.exit_code)
 
 
 def choose(options: global_options.Options) -> targets.Target:

@@ -10,6 +10,7 @@ from operator_cli import columns, connection, global_options, money, printing
 from wire_protocol import cloud_words
 
 _GIGABYTE = 1_000_000_000
+_GIBIBYTE = 1 << 30
 _FEW = 2  # sentences about providers that nobody has asked for
 
 
@@ -57,13 +58,18 @@ def catalog(
         printing.say(columns.clean(sentence))
     if len(found["missing"]) > len(shown):
         more = len(found["missing"]) - len(shown)
-        printing.say(f"The same or the like of {more} more providers: -o json names all.")
-    printing.show(found, lines=lambda: _table(found["offered"]))
+        printing.say(f"The same or the like is missing for {more} more: enlist cloud providers")
+    is_narrow = any((provider, connection_name, region, nested_virt))
+    printing.show(found, lines=lambda: _table(found["offered"], is_narrow=is_narrow))
 
 
-def _table(found: list[Any]) -> Iterator[str]:
+def _table(found: list[Any], *, is_narrow: bool) -> Iterator[str]:
     if not found:
-        yield "Nothing can be ordered. See: enlist cloud connections list"
+        yield (
+            "Nothing like that can be ordered. What can be: enlist cloud catalog"
+            if is_narrow
+            else "Nothing can be ordered. What is missing: enlist cloud providers"
+        )
         return
     heads = ("CONNECTION", "REGION", "TIER", "SIZE", "CORES", "MEMORY", "DISK", "ARCH", "PRICE",
              "NOTE")  # fmt: skip
@@ -76,7 +82,7 @@ def _table(found: list[Any]) -> Iterator[str]:
                 one["tier"],
                 one["size"],
                 one["cores"],
-                _gigabytes(one["memory_bytes"]),
+                _gibibytes(one["memory_bytes"]),
                 _gigabytes(one["disk_bytes"]),
                 one["architecture"],
                 money.hourly(one["price"]),
@@ -85,6 +91,10 @@ def _table(found: list[Any]) -> Iterator[str]:
             for one in found
         ],
     )
+
+
+def _gibibytes(count: int) -> str:
+    return f"{count / _GIBIBYTE:.3g} GiB" if count else columns.NOTHING
 
 
 def _gigabytes(count: int) -> str:

@@ -29,7 +29,15 @@ def _table(found: Any) -> Iterator[str]:
         yield "Nothing costs anything: there is no connection to a provider that does."
         return
     yield from columns.table(
-        ("CONNECTION", "PROVIDER", "MACHINES", "AT MOST", "NOW", "AT MOST", "SPENT"),
+        (
+            "CONNECTION",
+            "PROVIDER",
+            "MACHINES",
+            "MOST MACHINES",
+            "COSTS NOW",
+            "MOST HOURLY",
+            "SPENT",
+        ),
         [
             (
                 one["connection"],

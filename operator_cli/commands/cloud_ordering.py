@@ -225,7 +225,8 @@ def _order(call: call_kit.Call[Any], *, wait: bool) -> Any:
             if not wait or not refused.fields.get("building") or time.monotonic() >= until:
                 raise
             if question is not None:
-                printing.say(f"{refused} The order follows.")
+                printing.say(str(refused))
+                printing.say("The order follows as soon as it is there.")
             question = None
             moments.pause(_LOOK_SECONDS)
 
@@ -253,4 +254,6 @@ def _begun(ordered: Any) -> Iterator[str]:
     if ordered.get("found"):
         state = columns.clean(ordered["operation"]["state"])
         yield f"It was ordered before, and is {state}; nothing more is ordered."
+        yield f"Follow it: enlist operations watch {ordered['operation']['operation_id']}"
+        return
     yield following.how_to_follow(ordered["operation"])

@@ -84,4 +84,4 @@ def _rights(row: providers.Provider, calls: Sequence[contract.ApiCall]) -> str:
             lines.append(f"  {_TITLES[feature]}: {', '.join(fresh)}")
     if not lines:
         return ""
-    return "\n".join([f"Rights that {row.title} has to grant:", *lines])
+    return "\n".join([f"Rights that are needed ({row.title}):", *lines])

@@ -102,7 +102,9 @@ def test_with_wait_an_order_waits_for_what_machines_install(
     platform.faults = [_building(is_built=False), _building(is_built=False)]
     done = enlist(*CREATE, "--wait")
     assert done.code == 0, done.err
-    assert done.err.count("Nothing to install yet. The order follows.") == 1
+    assert (
+        done.err.count("Nothing to install yet.\nThe order follows as soon as it is there.\n") == 1
+    )
     assert list(platform.cloud.machines) == ["demo"]
 
 
@@ -131,6 +133,8 @@ def test_on_a_terminal_the_price_is_asked_about_and_no_orders_nothing(
     assert refused.code == 2
     assert "0.0060 EUR/h" in refused.err
     assert "Order it? [y/N]" in refused.err
+    assert refused.err.endswith("Nothing was changed.\n")
+    assert "Usage" not in refused.err
     assert platform.cloud.machines == {}
     assert enlist(*CREATE, stdin="y\n").code == 0
     assert list(platform.cloud.machines) == ["demo"]
