@@ -20,6 +20,15 @@ def _heard() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _one_or_none(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each trial at a provider's fake, what that holds of ours is judged."""
+    used = request.getfixturevalue("bench") if "bench" in request.fixturenames else None
+    yield
+    if isinstance(used, bench_kit.Bench):
+        standard_asserts.require_ledger(used.ledger, installation=bench_kit.INSTALLATION)
+
+
 @pytest.fixture(params=sorted(bench_kit.BENCHES))
 def bench(request: pytest.FixtureRequest) -> Iterator[bench_kit.Bench]:
     with bench_kit.open_bench(request.param) as opened:

@@ -12,6 +12,7 @@ import pytest
 
 from provisioning import contract, naming, outcomes
 from tests.support.clouds import aws_bench
+from tests.support.clouds.asking import until_gone
 from tests.support.clouds.script import Armed, Verb
 
 Outcome, Topic = outcomes.Outcome, outcomes.Topic
@@ -135,8 +136,10 @@ async def test_the_same_order_with_its_token_in_another_zone_would_be_a_second_m
     other = await settled(driver, bench.request(attempt=2))
     await driver.create(first)
     moved = dataclasses.replace(first, subnet=other.subnet, zone=other.zone)
-    await driver.create(moved)  # which is why the zone is settled before anything is written
+    second = await driver.create(moved)  # which is why the zone is settled before it is written
     assert len(bench.ledger.living()) == 2
+    await driver.delete(second.ref, region=moved.region)
+    await until_gone(bench, driver, second.ref, moved.region)
 
 
 async def test_a_token_used_with_other_parameters_finds_what_it_was_used_for(

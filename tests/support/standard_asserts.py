@@ -7,6 +7,7 @@ there than the trial allows. At the end each order is sent once more with its Id
 same operation comes back. The log is read while `listening`; what another process logged is not.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -21,8 +22,10 @@ from platform_server.cloud import connections, costs, machines, means
 from platform_server.endpoints import cloud_shown, operations
 from platform_server.operations import records
 from platform_server.store import contract
+from provisioning import naming
 from runtime_kit import clock as clock_kit
 from tests.support import domain
+from tests.support.clouds import ledger as ledger_kit
 from wire_protocol import tickets as wire_tickets
 
 _MOST: Final = 5000
@@ -118,6 +121,21 @@ async def require(
     hidden = [*secrets, *witness.secrets, *_tokens_of(witness.tickets)]
     await _require_hidden(engine, shown, hidden=hidden)  # (e)
     assert len(witness.changing) <= mutating, (len(witness.changing), witness.changing)  # (f)
+
+
+def require_ledger(ledger: ledger_kit.Ledger, *, installation: str) -> None:
+    """What of (a) and (b) holds after a trial of a driver alone, by what its fake holds.
+
+    Each attempt has one machine or none, and whatever stands there with our mark says whose it is.
+    """
+    bought = [one for one in ledger.living(installation) if one.user_data]
+    attempts = collections.Counter(naming.owner_of(one.tags) for one in bought)
+    assert None not in attempts, [one.ref for one in bought]
+    assert not [owner for owner, number in attempts.items() if number > 1]
+    for thing in ledger.living_things(installation):
+        owner = naming.owner_of(thing.tags)
+        assert owner is not None, (thing.kind, thing.ref)
+        assert owner.operation, (thing.kind, thing.ref)
 
 
 async def _list_shown(engine: Engine) -> Sequence[machines.Machine]:
