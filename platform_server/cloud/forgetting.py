@@ -75,12 +75,13 @@ async def list_left(tx: contract.Tx, *, connection_id: str) -> list[str]:
         connection_id,
         _OPEN,
     )
-    # an interface of a machine that a person has forgotten is forgotten with it
+    # what goes with a machine is named once the machine itself is gone, and forgotten with it
     beside = await tx.fetch_all(
-        "SELECT c.kind, c.name FROM cloud_children c LEFT JOIN cloud_machines m "
+        "SELECT c.kind, c.name, m.node_id FROM cloud_children c LEFT JOIN cloud_machines m "
         "ON m.machine_id = c.machine_id WHERE c.connection_id = ? AND c.gone_at IS NULL "
         "AND CASE WHEN c.keep = 1 THEN c.provider_ref IS NULL OR c.sent_at IS NOT NULL "
-        "ELSE m.forgotten_at IS NULL END ORDER BY c.written_at LIMIT ?",
+        "ELSE m.forgotten_at IS NULL AND (m.machine_id IS NULL OR m.gone_at IS NOT NULL) END "
+        "ORDER BY c.written_at LIMIT ?",
         connection_id,
         _OPEN,
     )
@@ -90,8 +91,14 @@ async def list_left(tx: contract.Tx, *, connection_id: str) -> list[str]:
         connection_id,
         _OPEN,
     )
+    # what came with a machine has no name of its own
+    hanging = dict.fromkeys(f"the {row['kind']} {row['name'] or _of(row)}" for row in beside)
     return [
         *(f"the machine of {row['node_id']}" for row in machines),
-        *(f"the {row['kind']} {row['name']}" for row in beside),
+        *hanging,
         *(f"the orphan {row['name']} ({row['kind']})" for row in orphans),
     ]
+
+
+def _of(row: contract.Row) -> str:
+    return f"of {row['node_id']}" if row["node_id"] else "without a name"

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import pydantic
 
 from platform_server.cloud import connecting, connections, consent, forgetting, view, wishes
-from platform_server.endpoints import calls, cloud_means, cloud_shown, cursors, routes
+from platform_server.endpoints import calls, cloud_means, cloud_shown, cursors, refusals, routes
 from platform_server.store import contract
 from provisioning import contract as provider_contract
 from provisioning import providers
@@ -86,7 +86,10 @@ class CloudConnections:
             infra=call.settings.platform.infra,
             actor=call.principal.name,
         )
-        saved = await cloud_means.refusing(self._means.connecting.save(wish))
+        try:
+            saved = await cloud_means.refusing(self._means.connecting.save(wish))
+        except refusals.Refusal as refusal:
+            raise _unsaved(refusal, name=name) from None
         return await self._saved(call, saved)
 
     async def check(self, call: calls.Call[None, CheckQuery]) -> calls.Answer:
@@ -339,4 +342,17 @@ def _held(
         state=state,
         node_id=None if owner is None else owner.node,
         operation_id=None if owner is None else owner.operation,
+    )
+
+
+def _unsaved(refusal: refusals.Refusal, *, name: str) -> refusals.Refusal:
+    """The same; where the credential is at fault it also says what became of it."""
+    if refusal.code != "credential-refused":
+        return refusal
+    return refusals.Refusal(
+        refusal.code,
+        f"{refusal.detail.rstrip('.')}. Nothing was saved: save {name} again with a credential "
+        "that works.",
+        retry_after_seconds=refusal.retry_after_seconds,
+        members=refusal.members,
     )

@@ -343,8 +343,11 @@ _COLUMNS = {
         "'m1', 'web-1', 'hetzner', 'o1', 'fsn1', 'cx23', 'debian-12', 't', 0, 'x', ?",
     ),
     "cloud_children": (
-        "child_id, kind, provider_ref, name, operation_id, keep, written_at, connection_id",
-        "'c1', 'volume', '7', 'data', 'o2', 1, 0, ?",
+        (
+            "child_id, kind, provider_ref, name, operation_id, keep, sent_at, written_at, "
+            "connection_id"
+        ),
+        "'c1', 'volume', '7', 'data', 'o2', 1, 0, 0, ?",
     ),
     "cloud_orphans": (
         "kind, provider_ref, name, first_seen_at, last_seen_at, connection_id",
@@ -393,6 +396,30 @@ async def test_forgetting_is_refused_while_something_made_through_it_is_not_conf
     assert await desk.find() is None
     (entry,) = await desk.actions("cloud.connections.forget")
     assert entry["actor"] == cloud_desk.ACTOR
+
+
+async def test_what_came_with_a_machine_is_named_once_the_machine_is_gone_and_it_is_not(
+    store: contract.Store, hetzner: hetzner_bench.HetznerBench
+) -> None:
+    desk = await _connected(store, hetzner)
+    found = await desk.get()
+
+    async def work(tx: contract.Tx) -> list[list[str]]:
+        await _insert(tx, table="cloud_machines", connection_id=found.connection_id)
+        for child in ("4", "6"):
+            await tx.execute(
+                "INSERT INTO cloud_children(child_id, kind, provider_ref, name, machine_id, "
+                "operation_id, keep, written_at, connection_id) "
+                "VALUES (?, 'address', ?, '', 'm1', 'o1', 0, 0, ?)",
+                child,
+                child,
+                found.connection_id,
+            )
+        there = await forgetting.list_left(tx, connection_id=found.connection_id)
+        await _end(tx, table="cloud_machines")
+        return [there, await forgetting.list_left(tx, connection_id=found.connection_id)]
+
+    assert await store.transact(work) == [["the machine of web-1"], ["the address of web-1"]]
 
 
 async def test_a_probe_does_not_open_what_lacks_rights(

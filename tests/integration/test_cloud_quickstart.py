@@ -43,7 +43,7 @@ def test_the_pages_commands_order_a_machine_and_end_it(place: faked_hetzner.Plac
             assert "hetzner" in place.run(*costs).stdout
             place.run(*reboot)
             in_use = place.run("cloud", "connections", "forget", "hetzner", expect=4)
-            assert "web-1" in in_use.stderr
+            assert "Not confirmed gone yet: the machine of web-1. Delete" in in_use.stderr
             place.run(*delete)
     assert place.fake.ledger.living() == []
     assert place.fake.ledger.count("POST /v1/servers") == 1
@@ -83,6 +83,7 @@ def test_the_secret_stands_in_no_answer_log_or_file_that_others_may_read(
         expect=2,
     )
     assert "not-the-token" not in refused.stderr
+    assert "Nothing was saved: save wrong again" in refused.stderr
     assert "wrong" not in place.run("cloud", "connections", "list").stdout
     place.run("cloud", "connections", "forget", "again")
 
