@@ -103,13 +103,19 @@ def how_far(found: Any) -> tuple[int, int]:
 
 
 def show_begun(operation: Any, *, wait: bool) -> None:
-    """Prints an operation that was begun, or follows it to its end."""
+    """Prints an operation that was begun, or follows it to its end.
+
+    Where it was asked to be cancelled (as by the deletion of a machine that still boots), that it
+    was is what was wished for.
+    """
     if not wait:
         printing.show(operation, lines=lambda: [how_to_follow(operation)])
         return
     found = follow(operation["operation_id"])
     printing.show(found, lines=lambda: lines(found))
-    tell_end(found)
+    is_wished = operation["state"] in ("cancelling", "cancelled") and found["state"] == "cancelled"
+    if not is_wished:
+        tell_end(found)
 
 
 def how_to_follow(operation: Any) -> str:
@@ -165,7 +171,7 @@ def lines(found: Any) -> list[str]:
 def table(found: list[Any]) -> Iterator[str]:
     """Operations, one a line."""
     if not found:
-        yield "No operations so far."
+        yield "No such operations."
         return
     yield from columns.table(
         ("OPERATION", "KIND", "NODE", "STATE", "TARGET", "BEGUN", "REASON"),

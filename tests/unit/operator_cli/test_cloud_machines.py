@@ -67,6 +67,18 @@ def test_the_exit_code_says_how_an_order_ended(
         assert f"operations resolve {begun.operation_id} adopt|retry|give-up" in done.err
 
 
+def test_that_an_order_was_cancelled_is_well_where_that_was_asked_for(
+    enlist: Enlist, platform: standin.StandIn
+) -> None:
+    begun = platform.cloud.begin("create-machine", "demo", ())
+    cancelling = begun.model_copy(update={"state": "cancelling"})
+    platform.cloud.operations[begun.operation_id] = cancelling
+    platform.cloud.becomes = [{"state": "cancelled"}]
+    done = enlist("operations", "cancel", begun.operation_id, "--wait")
+    assert (done.code, done.err) == (0, "demo: cancelled\n")
+    assert enlist("operations", "watch", begun.operation_id).code == 4
+
+
 def test_what_is_in_the_way_is_told_once_and_shown(
     enlist: Enlist, platform: standin.StandIn
 ) -> None:
