@@ -102,19 +102,18 @@ def how_far(found: Any) -> tuple[int, int]:
     return 0, 0
 
 
-def show_begun(operation: Any, *, wait: bool) -> None:
+def show_begun(operation: Any, *, wait: bool, is_ending: bool = False) -> None:
     """Prints an operation that was begun, or follows it to its end.
 
-    Where it was asked to be cancelled (as by the deletion of a machine that still boots), that it
-    was is what was wished for.
+    With `is_ending` that it was cancelled is what was wished for: a cancel, or the deletion of a
+    machine that still boots.
     """
     if not wait:
         printing.show(operation, lines=lambda: [how_to_follow(operation)])
         return
     found = follow(operation["operation_id"])
     printing.show(found, lines=lambda: lines(found))
-    is_wished = operation["state"] in ("cancelling", "cancelled") and found["state"] == "cancelled"
-    if not is_wished:
+    if not (is_ending and found["state"] == "cancelled"):
         tell_end(found)
 
 

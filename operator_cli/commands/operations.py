@@ -114,7 +114,7 @@ def cancel(operation_id: str, *, wait: bool) -> None:
       enlist operations cancel 0123456789abcdef --wait
     """
     question = f"Cancel the operation {operation_id}, and delete what it has made?"
-    _act(calls.cancel(operation_id), question=question, wait=wait)
+    _act(calls.cancel(operation_id), question=question, wait=wait, is_ending=True)
 
 
 @arguments.command(operations, "resolve")
@@ -139,7 +139,9 @@ def resolve(operation_id: str, choice: str, *, provider_ref: str | None, wait: b
     _act(call, question=question, wait=wait)
 
 
-def _act(call: call_kit.Call[Any], *, question: str | None, wait: bool) -> None:
+def _act(
+    call: call_kit.Call[Any], *, question: str | None, wait: bool, is_ending: bool = False
+) -> None:
     given = connection.change(call, question=question)
     if given is not None:
-        following.show_begun(given, wait=wait)
+        following.show_begun(given, wait=wait, is_ending=is_ending)

@@ -70,12 +70,9 @@ def test_the_exit_code_says_how_an_order_ended(
 def test_that_an_order_was_cancelled_is_well_where_that_was_asked_for(
     enlist: Enlist, platform: standin.StandIn
 ) -> None:
-    begun = platform.cloud.begin("create-machine", "demo", ())
-    cancelling = begun.model_copy(update={"state": "cancelling"})
-    platform.cloud.operations[begun.operation_id] = cancelling
-    platform.cloud.becomes = [{"state": "cancelled"}]
+    begun = platform.cloud.begin("create-machine", "demo", ("cancelling", "cancelled"))
     done = enlist("operations", "cancel", begun.operation_id, "--wait")
-    assert (done.code, done.err) == (0, "demo: cancelled\n")
+    assert (done.code, done.err) == (0, "demo: cancelling\ndemo: cancelled\n")
     assert enlist("operations", "watch", begun.operation_id).code == 4
 
 
