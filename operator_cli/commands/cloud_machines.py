@@ -111,7 +111,7 @@ def delete(machine: str, *, keep_machine: bool, wait: bool) -> None:
         question=f"Delete {machine}: {what}?",
     )
     if begun is not None:
-        following.show_begun(begun["operation"], wait=wait)
+        following.show_begun(begun["operation"], wait=wait, is_ending=True)
 
 
 @arguments.command(machines, "reboot")
