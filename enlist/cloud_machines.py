@@ -21,9 +21,13 @@ def list_(
     infra: str | None = None,
     connection: str | None = None,
     ended: bool = False,
+    label: Sequence[str] = (),
 ) -> "calls.Call[models.MachineList]":
-    """One page of the machines, newest first; `ended` for those that are gone as well."""
-    query = calls.page_query(limit=limit, cursor=cursor, infra=infra)
+    """One page of the machines, newest first; `ended` for those that are gone as well.
+
+    `label` narrows to those ordered with each of these, `key=value` or `key`.
+    """
+    query = calls.page_query(limit=limit, cursor=cursor, infra=infra, label=label)
     narrowed = calls.given(connection=connection, ended="true" if ended else None)
     return calls.Call(
         method="GET",

@@ -3,6 +3,7 @@
 Each change is an operation of its own, confirmed by the provider; `client.operations.get` follows.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from enlist import calls, methods
@@ -18,9 +19,12 @@ def list_volumes(
     cursor: str | None = None,
     infra: str | None = None,
     connection: str | None = None,
+    label: Sequence[str] = (),
 ) -> "calls.Call[models.ChildList]":
-    """One page of the volumes."""
-    return _list("volumes", limit=limit, cursor=cursor, infra=infra, connection=connection)
+    """One page, with each of those labels, of the volumes."""
+    return _list(
+        "volumes", limit=limit, cursor=cursor, infra=infra, connection=connection, label=label
+    )
 
 
 def list_snapshots(
@@ -29,9 +33,12 @@ def list_snapshots(
     cursor: str | None = None,
     infra: str | None = None,
     connection: str | None = None,
+    label: Sequence[str] = (),
 ) -> "calls.Call[models.ChildList]":
-    """One page of the snapshots."""
-    return _list("snapshots", limit=limit, cursor=cursor, infra=infra, connection=connection)
+    """One page, with each of those labels, of the snapshots."""
+    return _list(
+        "snapshots", limit=limit, cursor=cursor, infra=infra, connection=connection, label=label
+    )
 
 
 def list_addresses(
@@ -40,28 +47,45 @@ def list_addresses(
     cursor: str | None = None,
     infra: str | None = None,
     connection: str | None = None,
+    label: Sequence[str] = (),
 ) -> "calls.Call[models.ChildList]":
-    """One page of the stable addresses."""
-    return _list("addresses", limit=limit, cursor=cursor, infra=infra, connection=connection)
-
-
-def create_volume(
-    name: str, *, connection: str, region: str, size_gigabytes: int
-) -> "calls.Call[models.Begun]":
-    """Has a volume made; it belongs to no machine until it is attached."""
-    return _create(
-        "volumes", name=name, connection=connection, region=region, size_gigabytes=size_gigabytes
+    """One page, with each of those labels, of the stable addresses."""
+    return _list(
+        "addresses", limit=limit, cursor=cursor, infra=infra, connection=connection, label=label
     )
 
 
-def create_snapshot(name: str, *, machine: str) -> "calls.Call[models.Begun]":
+def create_volume(
+    name: str,
+    *,
+    connection: str,
+    region: str,
+    size_gigabytes: int,
+    labels: Mapping[str, str] | None = None,
+) -> "calls.Call[models.Begun]":
+    """Has a volume made; it belongs to no machine until it is attached."""
+    return _create(
+        "volumes",
+        name=name,
+        connection=connection,
+        region=region,
+        size_gigabytes=size_gigabytes,
+        labels=labels,
+    )
+
+
+def create_snapshot(
+    name: str, *, machine: str, labels: Mapping[str, str] | None = None
+) -> "calls.Call[models.Begun]":
     """Has a snapshot made of the machine of that node."""
-    return _create("snapshots", name=name, machine=machine)
+    return _create("snapshots", name=name, machine=machine, labels=labels)
 
 
-def create_address(name: str, *, connection: str, region: str) -> "calls.Call[models.Begun]":
+def create_address(
+    name: str, *, connection: str, region: str, labels: Mapping[str, str] | None = None
+) -> "calls.Call[models.Begun]":
     """Has a stable address reserved."""
-    return _create("addresses", name=name, connection=connection, region=region)
+    return _create("addresses", name=name, connection=connection, region=region, labels=labels)
 
 
 def delete(kind: str, child_id: str) -> "calls.Call[models.Begun]":
@@ -142,8 +166,9 @@ def _list(
     cursor: str | None,
     infra: str | None,
     connection: str | None,
+    label: Sequence[str],
 ) -> "calls.Call[models.ChildList]":
-    query = calls.page_query(limit=limit, cursor=cursor, infra=infra)
+    query = calls.page_query(limit=limit, cursor=cursor, infra=infra, label=label)
     return calls.Call(
         method="GET",
         path=f"/cloud/{kind}",
@@ -152,12 +177,14 @@ def _list(
     )
 
 
-def _create(kind: str, **body: str | int) -> "calls.Call[models.Begun]":
+def _create(
+    kind: str, *, labels: Mapping[str, str] | None, **body: str | int
+) -> "calls.Call[models.Begun]":
     return calls.Call(
         method="POST",
         path=f"/cloud/{kind}",
         answer="cloud_machines:Begun",
-        body=body,
+        body={**body, **calls.given(labels=dict(labels) if labels else None)},
         keyed=True,
     )
 

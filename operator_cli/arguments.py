@@ -63,6 +63,23 @@ LIMIT = click.option(
     show_default=True,
     help="How many entries at most, newest first.",
 )
+LABELS = click.option(
+    "-l",
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=label_pairs,
+    help="A label of it, to find it by. May repeat.",
+)
+LABELLED = click.option(
+    "-l",
+    "--label",
+    "label",
+    multiple=True,
+    metavar="KEY[=VALUE]",
+    help="Only those with this label. May repeat.",
+)
 INFRA = click.option("--infra", metavar="SCOPE", help="Only this scope.")
 
 

@@ -14,12 +14,20 @@ PAGE = 500
 WAIT = click.option("--wait", is_flag=True, help="Follow it to its end; the exit code says how.")
 RESOURCE = click.argument("name", metavar="NAME")
 THROUGH = click.option("--connection", "connection_name", metavar="NAME", help="Only through this.")
+_NAMED = {"volumes": "data", "snapshots": "before-update", "addresses": "front"}  # in examples
 Listed = Callable[..., call_kit.Call[Any]]
 
 
-def show_all(build: Listed, *, noun: str, connection_name: str | None, infra: str | None) -> None:
+def show_all(
+    build: Listed,
+    *,
+    noun: str,
+    connection_name: str | None,
+    infra: str | None,
+    label: tuple[str, ...],
+) -> None:
     """Prints every one of them."""
-    call = build(limit=PAGE, infra=infra, connection=connection_name)
+    call = build(limit=PAGE, infra=infra, connection=connection_name, label=label)
     found = connection.every(call, of="children")
     printing.show({"children": found}, lines=lambda: _table(found, noun=noun))
 
@@ -43,7 +51,7 @@ def add_showing(group: click.Group, *, build: Listed, noun: str, one: str) -> No
             raise errors.NotFound(f"There is no {one} {name}. See: enlist cloud {noun} list")
         printing.show(found[0], lines=lambda: _facts(found[0]))
 
-    show.help = f"Show the {one} NAME.\n\nExample:\n  enlist cloud {noun} show data"
+    show.help = f"Show the {one} NAME.\n\nExample:\n  enlist cloud {noun} show {_NAMED[noun]}"
 
 
 def add_ending(group: click.Group, *, noun: str, one: str) -> None:
@@ -58,7 +66,7 @@ def add_ending(group: click.Group, *, noun: str, one: str) -> None:
 
     delete.help = (
         f"Have the {one} deleted, and confirmed gone.\n\nIt must be detached first.\n\n"
-        f"Example:\n  enlist cloud {noun} delete data --wait"
+        f"Example:\n  enlist cloud {noun} delete {_NAMED[noun]} --wait"
     )
 
     @arguments.command(group, "forget")
@@ -72,7 +80,7 @@ def add_ending(group: click.Group, *, noun: str, one: str) -> None:
 
     forget.help = (
         f"Say that a {one} is gone which its provider cannot confirm any more.\n\n"
-        f'Example:\n  enlist cloud {noun} forget data --reason "the account is closed"'
+        f'Example:\n  enlist cloud {noun} forget {_NAMED[noun]} --reason "the account is closed"'
     )
 
 
@@ -88,7 +96,7 @@ def add_attaching(group: click.Group, *, noun: str, one: str) -> None:
 
     attach.help = (
         f"Give the {one} NAME to the machine of node ID.\n\n"
-        f"Example:\n  enlist cloud {noun} attach data web-1 --wait"
+        f"Example:\n  enlist cloud {noun} attach {_NAMED[noun]} web-1 --wait"
     )
 
     @arguments.command(group, "detach")
@@ -99,7 +107,7 @@ def add_attaching(group: click.Group, *, noun: str, one: str) -> None:
 
     detach.help = (
         f"Take the {one} NAME from its machine.\n\n"
-        f"Example:\n  enlist cloud {noun} detach data --wait"
+        f"Example:\n  enlist cloud {noun} detach {_NAMED[noun]} --wait"
     )
 
 
@@ -107,8 +115,9 @@ def _facts(found: Any) -> Iterator[str]:
     rows = [
         (name, moments.local(value) if name.endswith("_at") and value else value)
         for name, value in found.items()
-        if name != "price"
+        if name not in ("price", "labels")
     ]
+    rows.insert(3, ("labels", columns.pairs(found["labels"])))
     yield from columns.facts([*rows, ("price", money.full(found["price"]))])
 
 

@@ -94,6 +94,7 @@ class Child(admin.Answer):
     child_id: str
     kind: ChildKind
     name: str
+    labels: dict[str, str]
     connection: str
     provider: str
     region: str
@@ -126,6 +127,7 @@ class BootPhase(admin.Answer):
 class Machine(admin.Answer):
     """One machine, from its order to its confirmed end.
 
+    `labels` are those that it was ordered with; what its node has by now, the node says.
     `state` is that of the operation which has it in hand, and `waiting` what is in that one's way
     since `waiting_since`; `power` is what the provider says as of `seen_at`. `still_billed` is true
     until the end is confirmed.
@@ -144,6 +146,7 @@ class Machine(admin.Answer):
     size: str
     image: str
     role: Role
+    labels: dict[str, str]
     provider_ref: str | None
     provider_name: str | None
     power: Power
@@ -213,6 +216,7 @@ class CreateVolume(admin.Request):
     connection: cloud.ConnectionName
     region: cloud.Region
     size_gigabytes: Annotated[int, pydantic.Field(ge=1, le=16_384), admin.WHOLE]
+    labels: Annotated[admin.Labels, pydantic.Field(default_factory=dict)]
 
 
 class CreateSnapshot(admin.Request):
@@ -220,6 +224,7 @@ class CreateSnapshot(admin.Request):
 
     name: Name
     machine: admin.NodeIdField
+    labels: Annotated[admin.Labels, pydantic.Field(default_factory=dict)]
 
 
 class CreateAddress(admin.Request):
@@ -228,6 +233,7 @@ class CreateAddress(admin.Request):
     name: Name
     connection: cloud.ConnectionName
     region: cloud.Region
+    labels: Annotated[admin.Labels, pydantic.Field(default_factory=dict)]
 
 
 class AttachRequest(admin.Request):

@@ -33,6 +33,7 @@ machines.add_command(cloud_ordering.create)
 @arguments.command(machines, "list")
 @click.option("--connection", "connection_name", metavar="NAME", help="Only through this one.")
 @click.option("--state", metavar="STATE", help="Only those in this state, such as active.")
+@arguments.LABELLED
 @click.option("--ended", is_flag=True, help="Also those that are gone or were forgotten.")
 @arguments.INFRA
 @arguments.LIMIT
@@ -40,6 +41,7 @@ def list_(
     *,
     connection_name: str | None,
     state: str | None,
+    label: tuple[str, ...],
     ended: bool,
     infra: str | None,
     limit: int,
@@ -49,6 +51,7 @@ def list_(
     Examples:
       enlist cloud machines list
       enlist cloud machines list --state failed
+      enlist cloud machines list -l tier=web
       enlist cloud machines list --ended -o json
     """
     call = calls.list_(
@@ -56,6 +59,7 @@ def list_(
         infra=infra,
         connection=connection_name,
         ended=ended,
+        label=label,
     )
     found = connection.every(call, of="machines", limit=None if state else limit)
     if state:

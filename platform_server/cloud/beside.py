@@ -6,10 +6,12 @@ written down before its provider is asked for it, and costs until the provider s
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from platform_server.store import contract
+from platform_server.tokens import label_sql
 from provisioning import contract as provider
 from provisioning import naming
 from runtime_kit import clock
@@ -20,9 +22,9 @@ KINDS: Final = (
     provider.ChildKind.ADDRESS,
 )
 _COLUMNS: Final = (
-    "child_id, connection_id, infra, kind, provider_ref, name, region, machine_id, operation_id, "
-    "address, size_gigabytes, hourly_micros, currency, written_at, sent_at, clean_answers, "
-    "present_at, delete_asked_at, gone_at"
+    "child_id, connection_id, infra, kind, provider_ref, name, labels, region, machine_id, "
+    "operation_id, address, size_gigabytes, hourly_micros, currency, written_at, sent_at, "
+    "clean_answers, present_at, delete_asked_at, gone_at"
 )
 _ORDERED: Final = "keep = 1 AND (provider_ref IS NULL OR sent_at IS NOT NULL)"
 """What we sent for, or are about to. A volume that somebody gave to a machine of ours is not."""
@@ -49,6 +51,7 @@ class Resource:
     address: str | None = None
     size_gigabytes: int | None = None
     price: provider.Price | None = None
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # a person's, for lists
     sent_at: datetime.datetime | None = None
     clean_answers: int = 0
     present_at: datetime.datetime | None = None
@@ -89,8 +92,8 @@ async def insert(tx: contract.Tx, *, resource: Resource) -> None:
     """Writes it down with the price that is reserved for it; its provider was not asked yet."""
     await tx.execute(
         "INSERT INTO cloud_children(child_id, connection_id, infra, kind, name, region, "
-        "machine_id, operation_id, keep, size_gigabytes, hourly_micros, currency, written_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)",
+        "machine_id, operation_id, keep, size_gigabytes, hourly_micros, currency, labels, "
+        "written_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)",
         resource.child_id,
         resource.connection_id,
         resource.infra,
@@ -102,6 +105,7 @@ async def insert(tx: contract.Tx, *, resource: Resource) -> None:
         resource.size_gigabytes,
         None if resource.price is None else resource.price.hourly_micros,
         "" if resource.price is None else resource.price.currency,
+        json.dumps(dict(resource.labels), sort_keys=True),
         clock.to_micros(resource.written_at),
     )
 
@@ -153,6 +157,7 @@ async def list_page(
     connection_id: str | None = None,
     machine_id: str | None = None,
     with_gone: bool = False,
+    label_filters: Sequence[label_sql.Filter] = (),
     after: tuple[str, str] = ("", ""),
 ) -> Sequence[Resource]:
     """Those of one kind by name; `after` is the name and id of the last one of the former page."""
@@ -166,6 +171,9 @@ async def list_page(
         if value is not None:
             conditions.append(f"{column} = ?")
             values.append(value)
+    for condition, bound in label_sql.conditions(label_filters, dialect=tx.dialect):
+        conditions.append(condition)
+        values.extend(bound)
     if not with_gone:
         conditions.append("gone_at IS NULL")
     rows = await tx.fetch_all(
@@ -250,6 +258,7 @@ def _of_row(row: contract.Row) -> Resource:
         kind=provider.ChildKind(row["kind"]),
         name=row["name"],
         region=row["region"],
+        labels=json.loads(row["labels"]),
         operation_id=row["operation_id"],
         written_at=clock.from_micros(row["written_at"]),
         provider_ref=row["provider_ref"],

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from platform_server.store import contract
+from platform_server.tokens import label_sql
 from provisioning import contract as provider_contract
 from runtime_kit import clock
 
@@ -159,10 +160,18 @@ async def list_page(
     infra: str | None = None,
     connection_id: str | None = None,
     ended: bool = False,
+    label_filters: Sequence[label_sql.Filter] = (),
     before: tuple[int, str] | None = None,
 ) -> Sequence[Machine]:
-    """A page, newest first; with `ended` those that are gone or forgotten as well."""
-    conditions, values = ["(ordered_at, machine_id) < (?, ?)"], [*(before or (2**62, ""))]
+    """A page, newest first; with `ended` those that are gone or forgotten as well.
+
+    Labels are those that a machine was ordered with.
+    """
+    conditions = ["(ordered_at, machine_id) < (?, ?)"]
+    values: list[object] = [*(before or (2**62, ""))]
+    for condition, bound in label_sql.conditions(label_filters, dialect=tx.dialect, under="wish"):
+        conditions.append(condition)
+        values.extend(bound)
     if not ended:
         conditions.append(_LIVE)
     for column, value in (("infra", infra), ("connection_id", connection_id)):

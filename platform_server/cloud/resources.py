@@ -60,6 +60,7 @@ class Wish:
     region: str = ""
     size_gigabytes: int | None = None
     of: str | None = None
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     caps: Sequence[consent.Caps] = ()
     regions: Sequence[str] | None = None
 
@@ -116,6 +117,7 @@ async def create(tx: contract.Tx, *, wish: Wish, asked: requests.Asked) -> Made:
         written_at=asked.now,
         size_gigabytes=wish.size_gigabytes,
         price=price,
+        labels=wish.labels,
     )
     await beside.insert(tx, resource=resource)
     return await _store(

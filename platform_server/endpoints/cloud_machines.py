@@ -17,6 +17,7 @@ from platform_server.endpoints import (
     cloud_ordering,
     cloud_shown,
     cursors,
+    nodes,
     operations,
     refusals,
     routes,
@@ -33,7 +34,7 @@ STORED: Final = crash_points.declare(
 )
 
 
-class MachinesQuery(routes.PageQuery):
+class MachinesQuery(routes.LabelledPageQuery):
     """What the list of machines is narrowed to."""
 
     connection: Annotated[
@@ -75,6 +76,7 @@ class CloudMachines:
         """Newest first."""
         self._means.require()
         query, now = call.query, call.now()
+        filters = [nodes.label_filter(text) for text in query.label]
         before = None
         if query.cursor is not None:
             micros, machine_id = cursors.decode(query.cursor, kinds=_CURSOR)
@@ -91,6 +93,7 @@ class CloudMachines:
                 infra=query.infra,
                 connection_id=through,
                 ended=query.ended,
+                label_filters=filters,
                 before=before,
             )
             page = found[: query.limit]

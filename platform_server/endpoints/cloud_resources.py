@@ -23,6 +23,7 @@ from platform_server.endpoints import (
     cloud_means,
     cloud_shown,
     cursors,
+    nodes,
     operations,
     routes,
 )
@@ -52,7 +53,7 @@ _REQUESTS: Final[Mapping[str, type[pydantic.BaseModel]]] = {
 }
 
 
-class ResourcesQuery(routes.PageQuery):
+class ResourcesQuery(routes.LabelledPageQuery):
     """What a list is narrowed to."""
 
     connection: Annotated[
@@ -141,6 +142,7 @@ class CloudResources:
         """Those of one kind, by name."""
         self._means.require()
         query = call.query
+        filters = [nodes.label_filter(text) for text in query.label]
         after = ("", "")
         if query.cursor is not None:
             name, child_id = cursors.decode(query.cursor, kinds=_CURSOR)
@@ -159,6 +161,7 @@ class CloudResources:
                 infra=query.infra,
                 connection_id=through,
                 machine_id=of,
+                label_filters=filters,
                 after=after,
             )
             page = found[: query.limit]
@@ -276,6 +279,7 @@ class CloudResources:
             region=getattr(body, "region", ""),
             size_gigabytes=getattr(body, "size_gigabytes", None),
             of=getattr(body, "machine", None),
+            labels=body.labels,
             caps=consent.caps_of(connection, rules=rules, now=call.now()),
             regions=None if rules is None else rules.regions,
         )
@@ -370,6 +374,7 @@ async def _shown(tx: contract.Tx, found: beside.Resource) -> cloud_machines.Chil
         child_id=found.child_id,
         kind=found.kind.value,
         name=found.name,
+        labels=dict(found.labels),
         connection=found.connection_id if through is None else through.name,
         provider="" if through is None else through.provider,
         region=found.region,

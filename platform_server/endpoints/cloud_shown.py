@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -177,7 +178,7 @@ async def children_of(
 ) -> list[cloud_machines.Child]:
     """What hangs on the machine, what is kept beside it included."""
     rows = await tx.fetch_all(
-        "SELECT child_id, kind, provider_ref, name, region, keep, address, size_gigabytes, "
+        "SELECT child_id, kind, provider_ref, name, labels, region, keep, address, size_gigabytes, "
         "hourly_micros, currency, present_at, delete_asked_at, gone_at FROM cloud_children "
         "WHERE machine_id = ? ORDER BY written_at, child_id LIMIT ?",
         found.machine_id,
@@ -198,6 +199,7 @@ def child(
         child_id=row["child_id"],
         kind=row["kind"],
         name=row["name"],
+        labels=json.loads(row["labels"]),
         connection=connection,
         provider=provider,
         region=row["region"],
@@ -232,6 +234,7 @@ def _machine(
         size=found.size,
         image=found.image,
         role=cast("Any", found.role),
+        labels=dict(found.wish.get("labels") or {}),
         provider_ref=found.provider_ref,
         provider_name=found.provider_name,
         power=cast("Any", found.power),

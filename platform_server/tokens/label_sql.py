@@ -13,19 +13,22 @@ Filter = tuple[str, str | None]
 
 
 def conditions(
-    filters: Sequence[Filter], *, dialect: contract.Dialect
+    filters: Sequence[Filter], *, dialect: contract.Dialect, under: str | None = None
 ) -> Iterator[tuple[str, list[object]]]:
     """A condition on the column `labels` for each filter, with the values for its `?`.
 
-    Raises `ValueError` for a malformed key or value: the key becomes part of a JSON path, and its
-    form is what makes that safe.
+    `under` is another column, in whose JSON they stand as `labels`. Raises `ValueError` for a
+    malformed key or value: the key becomes part of a JSON path, and its form is what makes that
+    safe.
     """
     for key, value in filters:
         labels.check({key: value or ""})
         if dialect is contract.Dialect.SQLITE:
-            found, bound = "json_extract(labels, ?)", [f'$."{key}"']
+            way = f'$."{key}"' if under is None else f'$.labels."{key}"'
+            found, bound = f"json_extract({under or 'labels'}, ?)", [way]
         else:
-            found, bound = "(labels::jsonb ->> ?::text)", [key]
+            there = "labels::jsonb" if under is None else f"{under}::jsonb -> 'labels'"
+            found, bound = f"({there} ->> ?::text)", [key]
         if value is None:
             yield f"{found} IS NOT NULL", [*bound]
         else:

@@ -15,8 +15,14 @@ import httpx
 import pytest
 
 from platform_server.app import clouding, orders
-from platform_server.cloud import connecting
-from platform_server.endpoints import access_table, invitations, operations, routes
+from platform_server.cloud import beside, connecting, machines
+from platform_server.endpoints import (
+    access_table,
+    cloud_resources,
+    invitations,
+    operations,
+    routes,
+)
 from platform_server.settings import groups
 from platform_server.store import contract
 from runtime_kit import clock as clock_kit
@@ -147,6 +153,71 @@ async def test_each_provider_says_what_it_can_do(rig: Rig) -> None:
     assert able["local-nspawn"] == {"console", "reboot"}
     assert {"volumes", "snapshots", "addresses", "networks"} <= able["hetzner"]
     assert "federation" not in able["hetzner"]
+
+
+async def _planted(one: domain.Domain, name: str, labels: dict[str, str]) -> None:
+    """A machine, a volume, a snapshot and an address of that name, ordered with these labels."""
+
+    async def work(tx: contract.Tx) -> None:
+        through = await connecting.ensure_local(tx, actor="t", now=api.START)
+        ordered = machines.Machine(
+            machine_id=f"machine-{name}",
+            node_id=name,
+            infra="default",
+            connection_id=through.connection_id,
+            provider=through.provider,
+            operation_id=f"op-{name}",
+            region="here",
+            size="small",
+            image="debian-12",
+            role="general",
+            wish={"labels": labels},
+            template="t",
+            price=None,
+            ordered_at=api.START,
+            ordered_by="t",
+        )
+        await machines.insert(tx, machine=ordered)
+        for kind in cloud_resources.NOUNS.values():
+            kept = beside.Resource(
+                child_id=f"{kind}-{name}",
+                connection_id=through.connection_id,
+                infra="default",
+                kind=kind,
+                name=name,
+                region="here",
+                operation_id=f"op-{kind}-{name}",
+                written_at=api.START,
+                labels=labels,
+            )
+            await beside.insert(tx, resource=kept)
+
+    await one.store.transact(work)
+
+
+@pytest.mark.parametrize("noun", ["machines", *cloud_resources.NOUNS])
+async def test_lists_are_narrowed_by_the_labels_of_an_order(rig: Rig, noun: str) -> None:
+    for name, labels in (
+        ("front", {"tier": "web", "example.org/team": "a"}),
+        ("back", {"tier": "db"}),
+        ("bare", {}),
+    ):
+        await _planted(rig.one, name, labels)
+
+    async def names(*label: str) -> set[str]:
+        answered = await rig.http.local.get(f"{CLOUD}/{noun}", params={"label": list(label)})
+        assert answered.status_code == 200, answered.text
+        found = answered.json()["machines" if noun == "machines" else "children"]
+        assert all(isinstance(one["labels"], dict) for one in found)
+        return {one["node_id" if noun == "machines" else "name"] for one in found}
+
+    assert await names() == {"front", "back", "bare"}
+    assert await names("tier") == {"front", "back"}
+    assert await names("tier=web") == {"front"}
+    assert await names("tier", "example.org/team=a") == {"front"}
+    assert await names("tier=web", "example.org/team=b") == set()
+    refused = await rig.http.local.get(f"{CLOUD}/{noun}", params={"label": "no label"})
+    assert _said(refused) == (422, "invalid")
 
 
 def _said(answered: httpx.Response) -> tuple[int, str]:

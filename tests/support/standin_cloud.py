@@ -294,6 +294,7 @@ def machine(node_id: str, **fields: Any) -> cloud_machines.Machine:
         "size": "cx22",
         "image": "debian-12",
         "role": "general",
+        "labels": {},
         "provider_ref": "4711",
         "provider_name": f"{node_id}-0123456789",
         "power": "running",

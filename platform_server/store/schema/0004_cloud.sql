@@ -123,6 +123,7 @@ CREATE TABLE cloud_children (
     kind           TEXT NOT NULL,
     provider_ref   TEXT,
     name           TEXT NOT NULL,
+    labels         TEXT NOT NULL DEFAULT '{}',
     region         TEXT NOT NULL DEFAULT '',
     machine_id     TEXT,
     operation_id   TEXT NOT NULL,

@@ -38,6 +38,7 @@ def test_one_is_shown_by_its_name_and_another_is_not_found(
         child_id="a1b2c3d4e5f60718",
         kind="volume",
         name="data",
+        labels={"tier": "web"},
         connection="hetzner",
         provider="hetzner",
         region="fsn1",
@@ -132,3 +133,37 @@ def test_a_console_may_be_empty_as_yet_or_not_to_be_had(
     done = enlist("cloud", "machines", "console", "demo")
     assert done.code == 4
     assert "no console" in done.err
+
+
+@pytest.mark.parametrize("noun", ["machines", "volumes", "snapshots", "addresses"])
+def test_a_list_is_narrowed_to_labels(enlist: Enlist, platform: standin.StandIn, noun: str) -> None:
+    assert enlist("cloud", noun, "list", "-l", "tier=web", "--label", "team").code == 0
+    assert platform.seen[-1].path == f"/cloud/{noun}"
+    assert platform.seen[-1].query["label"] == ["tier=web", "team"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (
+            "volumes",
+            "create",
+            "data",
+            "--connection",
+            "c",
+            "--region",
+            "r",
+            "--size-gigabytes",
+            "1",
+        ),
+        ("snapshots", "create", "data", "web-1"),
+        ("addresses", "create", "data", "--connection", "c", "--region", "r"),
+    ],
+)
+def test_what_is_kept_beside_machines_takes_labels(
+    enlist: Enlist, platform: standin.StandIn, command: tuple[str, ...]
+) -> None:
+    enlist("cloud", *command, "-l", "tier=web", "--yes")
+    assert platform.seen[-1].path == f"/cloud/{command[0]}"
+    assert platform.seen[-1].body["labels"] == {"tier": "web"}
+    assert enlist("cloud", *command, "-l", "no label").code == 2
