@@ -38,6 +38,16 @@ def as_line(owner: contract.Owner) -> str:
     return ":".join((_MARK, *parts))
 
 
+def as_dotted(owner: contract.Owner) -> str:
+    """The same line where only letters, digits, `-` and `.` may stand (a firewall's name)."""
+    return as_line(owner).replace(":", ".")
+
+
+def owner_of_dotted(text: str) -> contract.Owner | None:
+    """Whose it is, from what `as_dotted` wrote."""
+    return owner_of_line(text.replace(".", ":"))
+
+
 def owner_of_line(text: str) -> contract.Owner | None:
     """Whose it is, from the last word of a text that `as_line` wrote; None where it is none."""
     words = text.split()

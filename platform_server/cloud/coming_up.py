@@ -2,20 +2,23 @@
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from platform_server.cloud import (
     attempts,
     breaker,
+    children,
     costs,
     create_plan,
     doubting,
     giving_up,
     machines,
     means,
+    parting,
     steps,
 )
-from platform_server.operations import holding, states
+from platform_server.operations import holding, kinds, states
 from platform_server.store import contract
 from provisioning import contract as provider
 from provisioning import outcomes
@@ -92,9 +95,11 @@ async def _refused_late(step: steps.Step, *, fault: outcomes.Fault) -> None:
             purpose="look up",
             actor=step.held.operation.created_by,
             operation_id=step.held.operation.operation_id,
-            changes=False,
+            changes=True,
         ) as driver:
             found = await driver.describe(last.provider_ref or "", region=machine.region)
+            if found is None:
+                await _part(step, driver=driver)
     except outcomes.Fault as other:
         raise means.later(other) from other
     if found is None:
@@ -109,6 +114,26 @@ async def _refused_late(step: steps.Step, *, fault: outcomes.Fault) -> None:
         await m.store.transact(gone)
     kind = doubting.kind_of(dataclasses.replace(last, topic=fault.topic.value))
     await giving_up.fail(step, failure=holding.Failure(reason=attempts.said(fault), kind=kind))
+
+
+async def _part(step: steps.Step, *, driver: provider.Driver) -> None:
+    """Of a machine that is gone, what was made for it goes as well, confirmed by a second look."""
+    m, machine = step.m, step.machine
+    tried = await m.store.read(lambda tx: attempts.list_of(tx, machine_id=machine.machine_id))
+    for _ in range(2):
+        hanging = await _hanging(step)
+        await parting.delete_all(
+            m, held=step.held, machine=machine, tried=tried, hanging=hanging, driver=driver
+        )
+    if await _hanging(step):
+        raise kinds.TryLater(
+            f"What was made for the machine is not gone yet at {machine.provider}.", patient=True
+        )
+
+
+async def _hanging(step: steps.Step) -> Sequence[children.Hanging]:
+    machine_id = step.machine.machine_id
+    return await step.m.store.read(lambda tx: children.list_hanging(tx, machine_id=machine_id))
 
 
 async def see(step: steps.Step) -> None:

@@ -43,13 +43,34 @@ REBOOT: Final = _Call(
     changes=True,
 )
 
-KEYS: Final = _Call(name="GET /v2/account/keys", feature=_FEATURE.SSH, right="ssh_key:read")
-KEY: Final = _Call(name="GET /v2/account/keys/{id}", feature=_FEATURE.SSH, right="ssh_key:read")
+KEYS: Final = _Call(name="GET /v2/account/keys", feature=_FEATURE.MACHINES, right="ssh_key:read")
+KEY: Final = _Call(
+    name="GET /v2/account/keys/{id}", feature=_FEATURE.MACHINES, right="ssh_key:read"
+)
 CREATE_KEY: Final = _Call(
-    name="POST /v2/account/keys", feature=_FEATURE.SSH, right="ssh_key:create", changes=True
+    name="POST /v2/account/keys", feature=_FEATURE.MACHINES, right="ssh_key:create", changes=True
 )
 DELETE_KEY: Final = _Call(
-    name="DELETE /v2/account/keys/{id}", feature=_FEATURE.SSH, right="ssh_key:delete", changes=True
+    name="DELETE /v2/account/keys/{id}",
+    feature=_FEATURE.MACHINES,
+    right="ssh_key:delete",
+    changes=True,
+)
+CREATE_TAG: Final = _Call(
+    name="POST /v2/tags", feature=_FEATURE.MACHINES, right="tag:create", changes=True
+)
+FIREWALLS: Final = _Call(name="GET /v2/firewalls", feature=_FEATURE.MACHINES, right="firewall:read")
+FIREWALL: Final = _Call(
+    name="GET /v2/firewalls/{id}", feature=_FEATURE.MACHINES, right="firewall:read"
+)
+CREATE_FIREWALL: Final = _Call(
+    name="POST /v2/firewalls", feature=_FEATURE.MACHINES, right="firewall:create", changes=True
+)
+DELETE_FIREWALL: Final = _Call(
+    name="DELETE /v2/firewalls/{id}",
+    feature=_FEATURE.MACHINES,
+    right="firewall:delete",
+    changes=True,
 )
 
 VOLUMES: Final = _Call(name="GET /v2/volumes", feature=_FEATURE.VOLUMES, right="block_storage:read")

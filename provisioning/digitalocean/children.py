@@ -12,7 +12,7 @@ import re
 from typing import Any, Final
 
 from provisioning import answers, contract, outcomes, packed_owner, shaped
-from provisioning.digitalocean import calls, reading
+from provisioning.digitalocean import calls, closing, reading
 from provisioning.digitalocean import client as client_kit
 
 _KIND = contract.ChildKind
@@ -25,6 +25,7 @@ _REFS: Final = {
     _KIND.SNAPSHOT: re.compile(rf"(?:{_PENDING}:[0-9]{{1,20}}|{_ID.pattern})"),
     _KIND.ADDRESS: re.compile(r"[0-9A-Fa-f][0-9A-Fa-f.:]{1,44}"),
     _KIND.SSH_KEY: _NUMBER,
+    _KIND.SECURITY_GROUP: _ID,
 }
 
 
@@ -34,12 +35,14 @@ async def every(client: client_kit.Client) -> list[contract.Child]:
     snapshots = await client.every(calls.SNAPSHOTS, "/v2/snapshots", "snapshots")
     addresses = await client.every(calls.ADDRESSES, "/v2/reserved_ips", "reserved_ips")
     keys = await client.every(calls.KEYS, "/v2/account/keys", "ssh_keys")
+    firewalls = await closing.firewalls(client)
     with shaped.reading("What lists beside machines tell"):
         return [
             *(reading.volume(row) for row in volumes),
             *(reading.snapshot(row) for row in snapshots),
             *(reading.address(row) for row in addresses),
             *(reading.ssh_key(row) for row in keys),
+            *(reading.firewall(row) for row in firewalls),
         ]
 
 
@@ -80,6 +83,12 @@ async def describe(client: client_kit.Client, child: contract.Child) -> contract
             reading.address,
         ),
         _KIND.SSH_KEY: (calls.KEY, f"/v2/account/keys/{child.ref}", "ssh_key", reading.ssh_key),
+        _KIND.SECURITY_GROUP: (
+            calls.FIREWALL,
+            f"/v2/firewalls/{child.ref}",
+            "firewall",
+            reading.firewall,
+        ),
     }[child.kind]
     body = await found(client, call, path)
     if body is None:
@@ -101,6 +110,7 @@ async def delete(client: client_kit.Client, child: contract.Child) -> None:
         _KIND.SNAPSHOT: (calls.DELETE_SNAPSHOT, f"/v2/snapshots/{ref}"),
         _KIND.ADDRESS: (calls.DELETE_ADDRESS, f"/v2/reserved_ips/{ref}"),
         _KIND.SSH_KEY: (calls.DELETE_KEY, f"/v2/account/keys/{ref}"),
+        _KIND.SECURITY_GROUP: (calls.DELETE_FIREWALL, f"/v2/firewalls/{ref}"),
     }[child.kind]
     try:
         await client.send(call, path)

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from provisioning import (
     answers,
+    beforehand,
     contract,
     credentials,
     naming,
@@ -27,7 +28,7 @@ from provisioning import (
     providers,
     shaped,
 )
-from provisioning.digitalocean import calls, children, planning, reading
+from provisioning.digitalocean import calls, children, closing, planning, reading
 from provisioning.digitalocean import client as client_kit
 from provisioning.digitalocean import keys as keys_kit
 
@@ -104,8 +105,8 @@ class Driver:
             return await planning.plan(self._client, request)
 
     async def create(self, request: contract.Request) -> contract.Created:
-        """Sends the order, once; a person's SSH key is put into the account before it."""
-        kept: tuple[contract.Child, ...] = ()
+        """Sends the order, once; key and firewall are put into the account before it."""
+        made = await self._prepare(request)
         order: dict[str, Any] = {
             "name": request.name,
             "region": request.region,
@@ -115,19 +116,21 @@ class Driver:
             "ipv6": request.public_ipv6,
             "monitoring": False,
             "with_droplet_agent": False,
+            "ssh_keys": [int(one.ref) for one in made if one.kind is contract.ChildKind.SSH_KEY],
         }
-        if request.ssh is not None:
-            key = await keys_kit.ensure(
-                self._client, request.owner, public_key=request.ssh.public_key
-            )
-            order["ssh_keys"] = [int(key.ref)]
-            is_ours = key.owner is not None and keys_kit.is_same_order(key.owner, request.owner)
-            kept = (key,) if is_ours else ()
         if request.network is not None:
             order["vpc_uuid"] = request.network
         if request.volumes:
             order["volumes"] = list(request.volumes)
-        body = await self._client.create(order, first_boot=request.first_boot)
+        kept = tuple(
+            one
+            for one in made
+            if one.owner is not None and keys_kit.is_same_order(one.owner, request.owner)
+        )
+        try:
+            body = await self._client.create(order, first_boot=request.first_boot)
+        except outcomes.Fault as fault:
+            raise await beforehand.taken_back(fault, made=kept, delete=self.delete_child) from None
         with shaped.reading(calls.CREATE.name):
             instance = reading.instance(body["droplet"], children=kept)
             actions = (body.get("links") or {}).get("actions") or []
@@ -135,6 +138,22 @@ class Driver:
         return contract.Created(
             ref=instance.ref, progress=action, children=instance.children, instance=instance
         )
+
+    async def _prepare(self, request: contract.Request) -> list[contract.Child]:
+        """Key and firewall; raises `outcomes.Fault`, never with `UNKNOWN`."""
+        made: list[contract.Child] = []
+        try:
+            if request.ssh is not None:
+                public = request.ssh.public_key
+                return [await keys_kit.ensure(self._client, request.owner, public_key=public)]
+            made.append(await closing.make_key(self._client, request.owner))
+            firewall = await closing.make_firewall(self._client, request.owner)
+        except outcomes.Fault as fault:
+            refused = beforehand.not_ordered(fault)
+            raise await beforehand.taken_back(
+                refused, made=made, delete=self.delete_child
+            ) from None
+        return made if firewall is None else [*made, firewall]
 
     async def poll(self, created: contract.Created) -> contract.Progress:
         """How the create action is doing; that it cannot be read now ends nothing."""
@@ -170,9 +189,9 @@ class Driver:
             *await self._list(name=name),
             *await self._list(name=name, type="gpus"),
         ]
-        keys = await keys_kit.of_operation(self._client, owner)
+        made = await closing.of_operation(self._client, owner)
         seen = {
-            one.ref: dataclasses.replace(one, children=(*one.children, *keys))
+            one.ref: dataclasses.replace(one, children=(*one.children, *made))
             if one.owner is not None and keys_kit.is_same_order(one.owner, owner)
             else one
             for one in _instances(rows)
@@ -230,6 +249,7 @@ class Driver:
             machines=tuple(machines.values()),
             children=ours,
             calls_left=None if budget is None else budget.left,
+            calls_most=None if budget is None else budget.most,
         )
 
     async def describe_child(self, child: contract.Child) -> contract.Child | None:

@@ -150,6 +150,18 @@ def ssh_key(row: Mapping[str, Any]) -> contract.Child:
     )
 
 
+def firewall(row: Mapping[str, Any]) -> contract.Child:
+    """A firewall; ours by its name alone."""
+    owner = packed_owner.owner_of_dotted(str(row.get("name", "")))
+    return contract.Child(
+        kind=contract.ChildKind.SECURITY_GROUP,
+        ref=str(row["id"]),
+        name=str(row.get("name", "")),
+        keep=owner is None,
+        owner=owner,
+    )
+
+
 def companions(body: Mapping[str, Any], *, ref: str) -> tuple[contract.Child, ...]:
     """What `destroy_with_associated_resources` lists: it stays and costs when the droplet goes."""
     kinds = (

@@ -37,21 +37,21 @@ REBOOT: Final = ApiCall(
 )
 ACTIONS: Final = ApiCall(name="GET /v1/actions", feature=Feature.MACHINES, right=_READ)
 
-LIST_SSH_KEYS: Final = ApiCall(name="GET /v1/ssh_keys", feature=Feature.SSH, right=_READ)
-GET_SSH_KEY: Final = ApiCall(name="GET /v1/ssh_keys/{id}", feature=Feature.SSH, right=_READ)
+LIST_SSH_KEYS: Final = ApiCall(name="GET /v1/ssh_keys", feature=Feature.MACHINES, right=_READ)
+GET_SSH_KEY: Final = ApiCall(name="GET /v1/ssh_keys/{id}", feature=Feature.MACHINES, right=_READ)
 CREATE_SSH_KEY: Final = ApiCall(
-    name="POST /v1/ssh_keys", feature=Feature.SSH, right=_WRITE, changes=True
+    name="POST /v1/ssh_keys", feature=Feature.MACHINES, right=_WRITE, changes=True
 )
 DELETE_SSH_KEY: Final = ApiCall(
-    name="DELETE /v1/ssh_keys/{id}", feature=Feature.SSH, right=_WRITE, changes=True
+    name="DELETE /v1/ssh_keys/{id}", feature=Feature.MACHINES, right=_WRITE, changes=True
 )
-LIST_FIREWALLS: Final = ApiCall(name="GET /v1/firewalls", feature=Feature.SSH, right=_READ)
-GET_FIREWALL: Final = ApiCall(name="GET /v1/firewalls/{id}", feature=Feature.SSH, right=_READ)
+LIST_FIREWALLS: Final = ApiCall(name="GET /v1/firewalls", feature=Feature.MACHINES, right=_READ)
+GET_FIREWALL: Final = ApiCall(name="GET /v1/firewalls/{id}", feature=Feature.MACHINES, right=_READ)
 CREATE_FIREWALL: Final = ApiCall(
-    name="POST /v1/firewalls", feature=Feature.SSH, right=_WRITE, changes=True
+    name="POST /v1/firewalls", feature=Feature.MACHINES, right=_WRITE, changes=True
 )
 DELETE_FIREWALL: Final = ApiCall(
-    name="DELETE /v1/firewalls/{id}", feature=Feature.SSH, right=_WRITE, changes=True
+    name="DELETE /v1/firewalls/{id}", feature=Feature.MACHINES, right=_WRITE, changes=True
 )
 
 SET_RULES: Final = ApiCall(

@@ -4,17 +4,15 @@ A name that is taken is looked up at once and counts as ours by its labels alone
 """
 
 import dataclasses
-import re
+import functools
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
-from provisioning import answers, contract, outcomes
+from provisioning import answers, beforehand, contract, outcomes
 from provisioning.hetzner import api as api_kit
 from provisioning.hetzner import calls, children, errors, labels, polls, reading, shapes, way_in
 
 _MOST_KNOWN: Final = 4096
-_NEVER: Final = "none-"
-_REF: Final = re.compile(r"[0-9]{1,20}")
 
 
 class Servers:
@@ -28,13 +26,7 @@ class Servers:
 
     async def create(self, request: contract.Request) -> contract.Created:
         """Sends the one call that buys; a name that is taken is looked up before saying so."""
-        made: list[contract.Child] = []
-        if request.ssh is not None:
-            owner, ssh = request.owner, request.ssh
-            made.append(
-                await way_in.ensure_ssh_key(self._api, owner=owner, public_key=ssh.public_key)
-            )
-            made.append(await way_in.ensure_firewall(self._api, owner=owner, sources=ssh.sources))
+        made = await self._prepare(request)
         addresses = [
             await self._api.get(calls.GET_ADDRESS, f"/primary_ips/{ref}")
             for ref in request.addresses
@@ -50,12 +42,36 @@ class Servers:
                 hide=(request.first_boot,),
             )
         except outcomes.Fault as fault:
-            if fault.code != "uniqueness_error":
-                raise
-            raise await self._taken(request) from None
+            refused = fault
+            if fault.code == "uniqueness_error":
+                refused = await self._taken(request)
+            raise await self._taken_back(refused, made=made) from None
         return shapes.shaped(
             calls.CREATE_SERVER, lambda: _created(told, request, made=made, fixed=fixed)
         )
+
+    async def _prepare(self, request: contract.Request) -> list[contract.Child]:
+        """Key and firewall; raises `outcomes.Fault`, never with `UNKNOWN`."""
+        owner, ssh = request.owner, request.ssh
+        made: list[contract.Child] = []
+        try:
+            if ssh is None:
+                key = await way_in.ensure_key_of_nobody(self._api, owner=owner)
+            else:
+                public = ssh.public_key
+                key = await way_in.ensure_ssh_key(self._api, owner=owner, public_key=public)
+            made.append(key)
+            sources = () if ssh is None else ssh.sources
+            made.append(await way_in.ensure_firewall(self._api, owner=owner, sources=sources))
+        except outcomes.Fault as fault:
+            raise await self._taken_back(beforehand.not_ordered(fault), made=made) from None
+        return made
+
+    async def _taken_back(
+        self, refused: outcomes.Fault, *, made: Sequence[contract.Child]
+    ) -> outcomes.Fault:
+        delete = functools.partial(children.delete, self._api)
+        return await beforehand.taken_back(refused, made=made, delete=delete)
 
     async def poll(self, created: contract.Created) -> contract.Progress:
         """How the actions of a create are doing; what is known of none any more is over."""
@@ -79,39 +95,38 @@ class Servers:
         return contract.Progress.RUNNING if running else contract.Progress.DONE
 
     async def find(self, owner: contract.Owner, *, name: str) -> contract.Sightings:
-        """By name, which is unique in the project, and by the labels of the operation."""
+        """By name, which is unique in the project, and by the labels of the operation.
+
+        Key and firewall alone are no machine, since that may come late: they are taken over by the
+        order's next attempt, or found by the sweeper.
+        """
         selector = labels.selector(owner)
         by_name = await self.listed(params={"name": name})
         by_label = await self.listed(params={"label_selector": selector})
         found = {one.ref: one for one in [*by_name, *by_label]}
-        if found:
-            return contract.Sightings(instances=tuple(found.values()))
-        rest = [
-            await children.listed(self._api, kind, selector=selector)
-            for kind in (contract.ChildKind.SSH_KEY, contract.ChildKind.SECURITY_GROUP)
-        ]
-        hanging = (
-            *(reading.ssh_key(one) for one in rest[0]),
-            *(reading.firewall(one) for one in rest[1]),
+        hanging: tuple[contract.Child, ...] = ()
+        if any(labels.is_same_order(one.owner, owner) for one in found.values()):
+            kind = contract.ChildKind
+            keys = await children.listed(self._api, kind.SSH_KEY, selector=selector)
+            walls = await children.listed(self._api, kind.SECURITY_GROUP, selector=selector)
+            hanging = (
+                *shapes.shaped(calls.LIST_SSH_KEYS, lambda: [reading.ssh_key(one) for one in keys]),
+                *shapes.shaped(
+                    calls.LIST_FIREWALLS, lambda: [reading.firewall(one) for one in walls]
+                ),
+            )
+        return contract.Sightings(
+            instances=tuple(
+                dataclasses.replace(one, children=(*one.children, *hanging))
+                if labels.is_same_order(one.owner, owner)
+                else one
+                for one in found.values()
+            )
         )
-        if not hanging:
-            return contract.Sightings(instances=())
-        half = contract.Instance(
-            ref=f"{_NEVER}{name}",
-            name=name,
-            region="",
-            power=contract.Power.FAILED,
-            raw_state="absent",
-            owner=owner,
-            children=hanging,
-            failure="only what hangs on the machine was made",
-        )
-        return contract.Sightings(instances=(half,))
 
     async def describe(self, ref: str) -> contract.Instance | None:
         """The server with its addresses and volumes."""
-        if not _is_there(ref):
-            return None
+        children.require(ref, what="machine")
         told = await self._api.get_or_none(calls.GET_SERVER, f"/servers/{ref}")
         if told is None:
             return None
@@ -136,8 +151,7 @@ class Servers:
 
     async def delete(self, ref: str) -> None:
         """Has the server deleted, with whatever was made along with it."""
-        if not _is_there(ref):
-            return
+        children.require(ref, what="machine")
         try:
             await self._api.send(calls.DELETE_SERVER, f"/servers/{ref}")
         except outcomes.Fault as fault:
@@ -146,12 +160,7 @@ class Servers:
 
     async def reboot(self, ref: str) -> None:
         """Asks the machine's system to restart."""
-        if not _is_there(ref):
-            raise outcomes.Fault(
-                f"There is no server {ref}.",
-                outcome=outcomes.Outcome.NOT_DONE_PERMANENT,
-                topic=outcomes.Topic.STATE,
-            )
+        children.require(ref, what="machine")
         await self._api.send(calls.REBOOT, f"/servers/{ref}/actions/reboot")
 
     async def listed(self, *, params: Mapping[str, Any]) -> list[contract.Instance]:
@@ -186,14 +195,6 @@ class Servers:
             code="uniqueness_error",
             ref=there.ref,
         )
-
-
-def _is_there(ref: str) -> bool:
-    """False for a machine that never came to be; raises `UnreadableRef`."""
-    if ref.startswith(_NEVER):
-        return False
-    outcomes.require_ref(_REF, ref, provider="Hetzner Cloud")
-    return True
 
 
 def _fixed(addresses: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -1,7 +1,9 @@
-"""A person's way in: their public key in the project, and a firewall that guards port 22.
+"""Who comes in: a person by their public key and through port 22, or nobody.
 
-Hetzner Cloud lets everything in by default, so the firewall lets everything in but port 22, and
-that from the networks named alone.
+Hetzner Cloud lets everything in by default and makes up a root password for a server without a key.
+So each server has a firewall of its own that lets in nothing but port 22 from the networks named,
+and a key: the person's, or one that nobody holds. Both are named by the order, not the attempt, so
+that a later attempt takes them over.
 """
 
 import base64
@@ -10,7 +12,7 @@ import dataclasses
 import hashlib
 from typing import Any, Final
 
-from provisioning import contract, naming, outcomes
+from provisioning import contract, naming, nobody, outcomes
 from provisioning.hetzner import api as api_kit
 from provisioning.hetzner import calls, children, labels, reading, shapes
 
@@ -28,8 +30,7 @@ async def ensure_ssh_key(
     api: api_kit.Api, *, owner: contract.Owner, public_key: str
 ) -> contract.Child:
     """The project's entry of this key: made now, or whoever's it is already, and then his."""
-    name = naming.child_name(owner, _KIND.SSH_KEY)
-
+    name = _name(owner, _KIND.SSH_KEY)
     body = {"name": name, "public_key": public_key, "labels": labels.of(owner)}
     try:
         told = await api.send(calls.CREATE_SSH_KEY, "/ssh_keys", body=body)
@@ -54,11 +55,18 @@ async def ensure_ssh_key(
     return dataclasses.replace(key, keep=not labels.is_same_order(key.owner, owner))
 
 
+async def ensure_key_of_nobody(api: api_kit.Api, *, owner: contract.Owner) -> contract.Child:
+    """A key without a holder, so that the server has no password: made now, or before."""
+    name = _name(owner, _KIND.SSH_KEY)
+    body = {"name": name, "public_key": nobody.public_key(), "labels": labels.of(owner)}
+    return await children.made(api, _KIND.SSH_KEY, calls.CREATE_SSH_KEY, body, owner=owner)
+
+
 async def ensure_firewall(
     api: api_kit.Api, *, owner: contract.Owner, sources: tuple[str, ...]
 ) -> contract.Child:
-    """A firewall that lets everything in but port 22, and that from these networks alone."""
-    name = naming.child_name(owner, _KIND.SECURITY_GROUP)
+    """A firewall that lets in nothing but port 22, and that from these networks alone."""
+    name = _name(owner, _KIND.SECURITY_GROUP)
     body = {"name": name, "rules": _rules(sources), "labels": labels.of(owner)}
     return await children.made(api, _KIND.SECURITY_GROUP, calls.CREATE_FIREWALL, body, owner=owner)
 
@@ -80,18 +88,16 @@ def fingerprint(public_key: str) -> str:
     return ":".join(digest[place : place + 2] for place in range(0, len(digest), 2))
 
 
+def _name(owner: contract.Owner, kind: contract.ChildKind) -> str:
+    return naming.child_name(dataclasses.replace(owner, attempt=1), kind)
+
+
 def _rules(sources: tuple[str, ...]) -> list[dict[str, Any]]:
     everywhere = ["0.0.0.0/0", "::/0"]
-    opened: list[tuple[str, str | None, list[str]]] = [
-        ("icmp", None, everywhere),
-        ("udp", "1-65535", everywhere),
-        ("tcp", "1-21", everywhere),
-        ("tcp", "23-65535", everywhere),
+    rules: list[dict[str, Any]] = [
+        {"direction": "in", "protocol": "icmp", "source_ips": everywhere}  # too large a packet, …
     ]
     if sources:
-        opened.append(("tcp", "22", list(sources)))
-    return [
-        {"direction": "in", "protocol": protocol, "source_ips": networks}
-        | ({} if port is None else {"port": port})
-        for protocol, port, networks in opened
-    ]
+        ssh = {"protocol": "tcp", "port": "22", "source_ips": list(sources)}
+        rules.append({"direction": "in", **ssh})
+    return rules

@@ -70,6 +70,46 @@ async def test_b100_an_order_answered_with_a_5xx_is_sent_once_and_then_adopted(
     assert bench.ledger.count(CREATE) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "post"),
+    [
+        (contract.ChildKind.VOLUME, "POST /v2/volumes"),
+        (contract.ChildKind.SNAPSHOT, "POST /v2/droplets/{id}/actions"),
+    ],
+)
+async def test_b100_what_is_kept_and_was_answered_with_a_5xx_is_found_and_not_asked_for_again(
+    bench: Bench, driver: contract.Driver, kind: contract.ChildKind, post: str
+) -> None:
+    request, created = await ordered(bench, driver)
+    before = bench.ledger.count(post)
+    wish = {"owner": request.owner, "name": "data", "region": "fra1", "of": None}
+    wish |= {"size_gigabytes": 10} if kind is contract.ChildKind.VOLUME else {"of": created.ref}
+    bench.script.arm(Armed(verb=Verb.COMMIT_THEN_5XX, status=503), on=post, times=3)
+    fault = await failing(driver.create_child(kind, **wish))  # type: ignore[arg-type]
+    assert fault.outcome is Outcome.UNKNOWN
+    assert bench.ledger.count(post) == before + 1
+    bench.settle()
+    seen = await driver.inventory(bench_kit.INSTALLATION)
+    (shown,) = [one for one in seen.children if one.kind is kind]
+    assert shown.owner == request.owner
+    again = await driver.create_child(kind, **wish)  # type: ignore[arg-type]
+    assert again.ref == shown.ref
+    assert bench.ledger.count(post) == before + 1
+
+
+async def test_b100_a_key_that_was_answered_with_a_5xx_is_put_there_once(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    request = with_key(bench.request())
+    bench.script.arm(Armed(verb=Verb.COMMIT_THEN_5XX, status=503), on="POST /v2/account/keys")
+    assert (await failing(driver.create(request))).outcome is Outcome.NOT_DONE_RETRYABLE
+    assert bench.ledger.count(CREATE) == 0
+    await driver.create(request)
+    assert bench.ledger.count("POST /v2/account/keys") == 1
+    assert len(bench.ledger.living_things()) == 1
+    assert bench.ledger.count(CREATE) == 1
+
+
 async def test_b30_a_machine_on_page_3_of_230_is_found_by_its_tag_without_reading_all(
     bench: Bench, driver: contract.Driver
 ) -> None:
@@ -131,8 +171,10 @@ async def test_b12_a_failing_look_at_the_action_ends_nothing(
     created = await driver.create(await settled(driver, bench.request()))
     bench.script.arm(Armed(verb=Verb.BEFORE_5XX, status=500), on=ACTION, times=2)
     bench.script.arm(Armed(verb=Verb.RATE), on=ACTION)
-    for _ in range(3):
+    for _ in range(2):
         assert (await failing(driver.poll(created))).outcome is Outcome.UNKNOWN
+    throttled = await failing(driver.poll(created))  # a call too many stays one, and ends nothing
+    assert (throttled.outcome, throttled.topic) == (Outcome.NOT_DONE_RETRYABLE, Topic.RATE)
     bench.settle()
     assert await driver.poll(created) is contract.Progress.DONE
     assert bench.ledger.count(CREATE) == 1
@@ -149,6 +191,8 @@ async def test_b16_what_was_accepted_and_never_placed_is_capacity_and_leaves_not
     assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_RETRYABLE, Topic.CAPACITY)
     assert await driver.describe(created.ref, region=request.region) is None
     assert bench.ledger.living() == []
+    for child in created.children:
+        await driver.delete_child(child)
     assert bench.ledger.living_things() == []
 
 
@@ -384,13 +428,70 @@ async def test_an_order_that_came_no_further_than_its_key_leaves_it_in_sight_of_
 ) -> None:
     bench.cloud.droplet_limit = 0
     request = with_key(bench.request())
-    assert (await failing(driver.create(request))).topic is Topic.QUOTA
+    away = Armed(verb=Verb.BEFORE_5XX, status=503)
+    bench.script.arm(away, on="DELETE /v2/account/keys/{id}")
+    fault = await failing(driver.create(request))
+    assert fault.topic is Topic.QUOTA
+    assert "left there" in str(fault)
     seen = await found(driver, request)
     assert seen == contract.Sightings(instances=())
     inventory = await driver.inventory(bench_kit.INSTALLATION)
     assert [(one.kind, one.owner) for one in inventory.children] == [
         (contract.ChildKind.SSH_KEY, request.owner)
     ]
+
+
+# --- nobody's key ---------------------------------------------------------------------------------
+
+
+async def test_a_refused_order_leaves_neither_key_nor_firewall(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    bench.cloud.droplet_limit = 0
+    assert (await failing(driver.create(bench.request()))).topic is Topic.QUOTA
+    assert bench.ledger.count("POST /v2/firewalls") == 1
+    assert bench.ledger.living_things() == []
+
+
+async def test_a_machine_whose_answer_was_lost_is_found_with_its_key_and_firewall(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    bench.script.arm(Armed(verb=Verb.COMMIT_THEN_DROP), on="POST /v2/droplets")
+    request = bench.request()
+    assert (await failing(driver.create(request))).outcome is Outcome.UNKNOWN
+    (seen,) = (await found(driver, request)).instances
+    assert {one.kind for one in seen.children} == {
+        contract.ChildKind.SSH_KEY,
+        contract.ChildKind.SECURITY_GROUP,
+    }
+    for child in seen.children:
+        await driver.delete_child(child)
+        assert await driver.describe_child(child) is None
+    assert bench.ledger.living_things() == []
+
+
+async def test_a_firewall_whose_answer_was_lost_is_made_once_and_no_key_stays_behind(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    bench.script.arm(Armed(verb=Verb.COMMIT_THEN_5XX, status=503), on="POST /v2/firewalls")
+    fault = await failing(driver.create(bench.request()))
+    assert fault.outcome is Outcome.NOT_DONE_RETRYABLE
+    created = await driver.create(bench.request())
+    assert {one.ref for one in bench.ledger.living_things()} == {
+        one.ref for one in created.children
+    }
+    assert len(created.children) == 2
+
+
+async def test_a_token_that_may_make_no_firewall_still_gives_nobody_a_key(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    bench.cloud.missing_scopes = {"POST /v2/firewalls", "GET /v2/firewalls"}
+    _, created = await ordered(bench, driver)
+    machine = bench.ledger.machines[created.ref]
+    assert machine.passwords == []
+    assert [one.rpartition(" ")[2] for one in machine.keys] == ["enlist-nobody"]
+    assert (await driver.inventory(bench_kit.INSTALLATION)).is_complete
 
 
 # --- the credential -------------------------------------------------------------------------------
@@ -413,7 +514,13 @@ def test_the_scopes_to_choose_are_those_of_the_calls_and_no_others() -> None:
         "droplet:delete",
         "droplet:read",
         "droplet:update",
+        "firewall:create",
+        "firewall:delete",
+        "firewall:read",
         "regions:read",
+        "ssh_key:create",
+        "ssh_key:delete",
+        "ssh_key:read",
         "tag:create",
         "tag:read",
     )

@@ -116,19 +116,53 @@ async def test_a_key_of_one_order_does_not_go_with_the_machine_of_another(
     assert len(bench.fake.ssh_keys) == 1
 
 
-async def test_an_order_that_fails_after_its_firewall_is_found_as_half_made(
+async def test_an_order_that_is_refused_leaves_neither_key_nor_firewall(
     bench: Bench, driver: contract.Driver
 ) -> None:
     bench.fake.sold_out = {("cx23", "fsn1")}
-    request = dataclasses.replace(bench.request(), ssh=contract.Ssh(public_key=KEY))
-    await failing(driver.create(request))
-    (half,) = (await driver.find(request.owner, name=request.name, region="fsn1")).instances
-    assert (half.power, half.owner) == (contract.Power.FAILED, request.owner)
-    assert await driver.describe(half.ref, region="fsn1") is None
-    await driver.delete(half.ref, region="fsn1")
-    for child in half.children:
-        await driver.delete_child(child)
-    assert bench.ledger.living_things() == []
+    for ssh in (None, contract.Ssh(public_key=KEY)):
+        request = dataclasses.replace(bench.request(), ssh=ssh)
+        await failing(driver.create(request))
+        assert bench.ledger.count("POST /v1/firewalls") > 0
+        assert bench.ledger.living_things() == []
+
+
+async def test_a_refusal_says_what_was_left_there_and_the_next_attempt_takes_it_over(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    bench.fake.sold_out = {("cx23", "fsn1")}
+    away = Armed(verb=Verb.BEFORE_5XX, status=503)
+    bench.script.arm(away, on="DELETE /v1/firewalls/{id}")
+    fault = await failing(driver.create(bench.request()))
+    assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_RETRYABLE, Topic.CAPACITY)
+    assert "left there" in str(fault)
+    left = {one.ref for one in bench.ledger.living_things()}
+    bench.fake.sold_out = set()
+    created = await driver.create(bench.request(attempt=2))
+    assert left <= {one.ref for one in created.children}
+
+
+async def test_a_lost_answer_about_the_key_is_no_doubt_about_the_server(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    bench.script.arm(Armed(verb=Verb.COMMIT_THEN_5XX, status=503), on="POST /v1/ssh_keys")
+    fault = await failing(driver.create(bench.request()))
+    assert fault.outcome is Outcome.NOT_DONE_RETRYABLE
+    assert bench.ledger.living() == []
+    await driver.create(bench.request())
+    assert len(bench.fake.ssh_keys) == 1
+
+
+async def test_a_machine_whose_answer_was_lost_is_found_with_its_key_and_firewall(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    bench.script.arm(Armed(verb=Verb.COMMIT_THEN_5XX, status=503), on=CREATE)
+    request = bench.request()
+    fault = await failing(driver.create(request))
+    assert fault.outcome is Outcome.UNKNOWN
+    (found,) = (await driver.find(request.owner, name=request.name, region="fsn1")).instances
+    kinds = {one.kind for one in found.children}
+    assert {contract.ChildKind.SSH_KEY, contract.ChildKind.SECURITY_GROUP} <= kinds
 
 
 async def test_a_snapshot_of_ours_can_be_ordered_and_one_too_large_is_refused(
@@ -171,7 +205,8 @@ async def test_an_answer_that_leads_elsewhere_is_not_followed(
     bench.script.arm(Armed(verb=Verb.BEFORE_5XX, status=307, headers=elsewhere), on=CREATE)
     fault = await failing(driver.create(bench.request()))
     assert fault.outcome is Outcome.UNKNOWN
-    assert len(bench.ledger.seen) == 1
+    assert bench.ledger.count(CREATE) == 1
+    assert bench.ledger.seen[-1].name == CREATE
 
 
 async def test_one_call_that_hangs_holds_up_no_other(bench: Bench) -> None:

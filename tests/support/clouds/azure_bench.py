@@ -104,6 +104,25 @@ class AzureBench(bench.Bench):
         """A machine made by somebody else."""
         return self.cloud.plant(name=name, tags=tags)
 
+    def ports_open(self, ref: str) -> list[str]:
+        """What the rules of its cards' groups let in; all of it where a card has no group."""
+        opened = []
+        for card in self.cloud.held[ref.lower()].body["properties"]["networkProfile"][
+            "networkInterfaces"
+        ]:
+            nic = self.cloud.held[card["id"].lower()].body["properties"]
+            group = nic.get("networkSecurityGroup")
+            if group is None:
+                return [bench.ANY_PORT]
+            rules = self.cloud.held[group["id"].lower()].body["properties"]["securityRules"]
+            opened += [
+                str(one["properties"]["destinationPortRange"])
+                for one in rules
+                if (one["properties"]["direction"], one["properties"]["access"])
+                == ("Inbound", "Allow")
+            ]
+        return opened
+
     def settle(self) -> None:
         """Lets what was accepted come to its end."""
         self.clock.advance(60)

@@ -163,6 +163,8 @@ def enter(ledger: ledger_kit.Ledger, one: things.Resource, *, born: datetime.dat
     """Writes it into the ledger."""
     tags, region = one.body.get("tags", {}), one.body.get("location", "")
     if one.kind == things.VM and one.ref not in ledger.machines:
+        system = one.body["properties"]["osProfile"]
+        held = system.get("linuxConfiguration", {}).get("ssh", {}).get("publicKeys", [])
         ledger.machines[one.ref] = ledger_kit.Machine(
             ref=one.ref,
             name=one.name,
@@ -172,6 +174,8 @@ def enter(ledger: ledger_kit.Ledger, one: things.Resource, *, born: datetime.dat
             born=born,
             user_data=rules.custom_data(one.body),
             hourly_micros=HOURLY.get(rules.size_of(one), 0),
+            passwords=[system["adminPassword"]] if "adminPassword" in system else [],
+            keys=[each["keyData"] for each in held],
         )
     elif one.kind in _KINDS and one.ref not in ledger.things:
         ledger.things[one.ref] = ledger_kit.Thing(

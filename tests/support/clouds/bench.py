@@ -42,6 +42,7 @@ FIRST_BOOT: Final = (
     "runcmd:\n"
     '- [sh, -c, "echo \\"quoted\\" $HOME %d && exit 0"]\n'
 )
+ANY_PORT: Final = "any"
 SHORT: Final = providers.TimeLimits(connect=2.0, read=1.0, create=1.0)
 
 
@@ -135,6 +136,11 @@ class Bench(abc.ABC):
     @abc.abstractmethod
     def plant(self, *, name: str, tags: Mapping[str, str]) -> str:
         """A machine made by somebody else, with this very name; its ref."""
+
+    def ports_open(self, ref: str) -> list[str]:
+        """What anybody reaches of this machine; all of it where nothing here makes a firewall."""
+        del ref
+        return [ANY_PORT]
 
     @abc.abstractmethod
     def settle(self) -> None:

@@ -266,8 +266,11 @@ class DigitalOcean:
         if len(self.droplets) >= self.droplet_limit:
             return self.error(status=None, code="droplet_limit", message="")
         droplet = self._make(order, tags=order.get("tags") or [], fails=fail is not None)
-        user_data = (order.get("user_data") or "").encode()
-        self.ledger.machines[str(droplet.ref)].user_data = user_data
+        machine = self.ledger.machines[str(droplet.ref)]
+        machine.user_data = (order.get("user_data") or "").encode()
+        held = self.children.keys
+        machine.keys = [held[str(one)]["public_key"] for one in order.get("ssh_keys") or []]
+        machine.passwords = [] if machine.keys else ["do-mailed-password-77"]
         for ref in order.get("volumes") or []:
             self.children.hold(ref, droplet.ref)
         link = {

@@ -74,6 +74,14 @@ class DigitalOceanBench(bench.Bench):
         planted = [f"{key}:{value}" for key, value in tags.items()]
         return str(self.cloud.plant(name=name, tags=planted))
 
+    def ports_open(self, ref: str) -> list[str]:
+        """What the firewalls with a tag of its let in; all of it where there is none."""
+        tags = set(self.cloud.droplets[int(ref)].tags)
+        walls = [one for one in self.cloud.children.firewalls.values() if tags & set(one["tags"])]
+        if not walls:
+            return [bench.ANY_PORT]
+        return [str(rule["ports"]) for one in walls for rule in one["inbound_rules"]]
+
     def settle(self) -> None:
         self.clock.advance(60)
         self.cloud.settle()

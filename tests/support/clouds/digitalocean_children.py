@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from provisioning import packed_owner
+from provisioning import naming, packed_owner
 from tests.support.clouds import digitalocean_shapes as shapes
 from tests.support.clouds import ledger as ledger_kit
 from tests.support.clouds import server
@@ -30,6 +30,8 @@ class Children:
         self.snapshots: dict[str, dict[str, Any]] = {}
         self.addresses: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, dict[str, Any]] = {}
+        self.firewalls: dict[str, dict[str, Any]] = {}
+        self.tags: set[str] = set()
         self._pending: list[tuple[dict[str, Any], dict[str, Any]]] = []  # action, snapshot
         self._numbers = itertools.count(1)
 
@@ -47,6 +49,8 @@ class Children:
                 "volumes": self._make_volume,
                 "reserved_ips": self._make_address,
                 "account": self._make_key,
+                "tags": self._make_tag,
+                "firewalls": self._make_firewall,
             }[kind]
             return make(asked)
         return self._listed(asked, method, kind, groups)
@@ -59,6 +63,7 @@ class Children:
             "snapshots": (self.snapshots, "snapshot", "snapshots"),
             "reserved_ips": (self.addresses, "reserved_ip", "reserved_ips"),
             "account": (self.keys, "ssh_key", "ssh_keys"),
+            "firewalls": (self.firewalls, "firewall", "firewalls"),
         }[kind]
         if not groups:
             return self._cloud.page(asked, many, self._filtered(asked, list(store.values())))
@@ -66,7 +71,7 @@ class Children:
             return self._cloud.error(status=None, code="not_found", message="")
         if method == "GET":
             return server.Reply(document={key: store[groups[0]]})
-        if store[groups[0]].get("droplet_ids"):
+        if kind == "volumes" and store[groups[0]].get("droplet_ids"):
             return self._cloud.error(status=None, code="conflict", message="")
         del store[groups[0]]
         self._cloud.ledger.things[groups[0]].died = self._cloud.now()
@@ -204,6 +209,36 @@ class Children:
         self._keep(self.keys, key, kind="ssh-key", ref=str(key["id"]))
         return server.Reply(status=201, document={"ssh_key": key})
 
+    def _make_tag(self, asked: server.Asked) -> server.Reply:
+        name = asked.json()["name"]
+        self.tags.add(name)
+        nothing: dict[str, Any] = {"count": 0}
+        kinds = ("droplets", "images", "volumes", "volume_snapshots", "databases")
+        resources = nothing | dict.fromkeys(kinds, nothing)
+        document = {"tag": {"name": name, "resources": resources}}
+        return server.Reply(status=201, document=document)
+
+    def _make_firewall(self, asked: server.Asked) -> server.Reply:
+        """One applies by its tags, which have to be there."""
+        order = asked.json()
+        if not set(order.get("tags") or []) <= self.tags:
+            return self._cloud.error(
+                status=422, code="unprocessable_entity", message="tags do not exist"
+            )
+        if any(one["name"] == order["name"] for one in self.firewalls.values()):
+            return self._cloud.error(status=409, code="conflict", message="duplicate name")
+        firewall = {
+            **order,
+            "id": str(uuid.UUID(int=next(self._numbers), version=4)),
+            "status": "succeeded",
+            "created_at": shapes.moment(self._cloud.now()),
+            "pending_changes": [],
+            "droplet_ids": [],
+        }
+        self._keep(self.firewalls, firewall, kind="security-group", ref=firewall["id"])
+        self._cloud.ledger.things[firewall["id"]].tags = _owner_tags(order["name"])
+        return server.Reply(status=202, document={"firewall": firewall})
+
     def _snapshot_volume(self, volume: str, asked: server.Asked) -> server.Reply:
         if volume not in self.volumes:
             return self._cloud.error(status=None, code="not_found", message="")
@@ -292,3 +327,8 @@ class Children:
             region="",
             born=self._cloud.now(),
         )
+
+
+def _owner_tags(name: str) -> dict[str, str]:
+    owner = packed_owner.owner_of_dotted(name)
+    return {} if owner is None else dict(naming.tags_of(owner))

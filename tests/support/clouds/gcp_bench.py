@@ -78,6 +78,18 @@ class GcpBench(bench.Bench):
         """A machine made by somebody else."""
         return self.cloud.plant(name=name, tags=tags)
 
+    def ports_open(self, ref: str) -> list[str]:
+        """What rules of the project let in to this machine; without any, nothing comes in."""
+        tags = set(self.cloud.held[ref].body.get("tags", {}).get("items", []))
+        return [
+            port
+            for one in self.cloud.held.values()
+            if one.kind == "firewalls"
+            and (not one.body.get("targetTags") or tags & set(one.body["targetTags"]))
+            for allowed in one.body.get("allowed", [])
+            for port in allowed.get("ports", [bench.ANY_PORT])
+        ]
+
     def settle(self) -> None:
         """Lets what was accepted come to its end."""
         self.clock.advance(60)

@@ -97,6 +97,13 @@ class HetznerBench(bench.Bench):
         reply = self.fake.answer(asked, name="POST /v1/servers", async_fail=None)
         return str(reply.document["server"]["id"])
 
+    def ports_open(self, ref: str) -> list[str]:
+        walls = self.fake.servers[int(ref)]["public_net"]["firewalls"]
+        if not walls:
+            return [bench.ANY_PORT]
+        rules = [one for wall in walls for one in self.fake.firewalls[wall["id"]]["rules"]]
+        return [str(one["port"]) for one in rules if one["protocol"] in {"tcp", "udp"}]
+
     def settle(self) -> None:
         self.clock.advance(60)
         self.fake.settle()

@@ -72,6 +72,11 @@ class Machines(hetzner_project.Project):
             user_data=str(told.get("user_data", "")).encode(),
             hourly_micros=round(float(shapes.TYPES[told["server_type"]][4]) * 1_000_000),
         )
+        password = None if told.get("ssh_keys") else "hz-root-password-9f8e7d"
+        machine = self.ledger.machines[str(number)]
+        machine.passwords += [] if password is None else [password]
+        held = {one["name"]: one["public_key"] for one in self.ssh_keys.values()}
+        machine.keys += [held[name] for name in told.get("ssh_keys", [])]
         error = (async_fail.code, async_fail.message) if async_fail is not None else None
 
         def ended() -> None:
@@ -88,7 +93,7 @@ class Machines(hetzner_project.Project):
                 "server": one,
                 "action": self.shown(action),
                 "next_actions": [self.shown(after)],
-                "root_password": None if told.get("ssh_keys") else "hz-root-password-9f8e7d",
+                "root_password": password,
             },
         )
 

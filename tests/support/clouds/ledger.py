@@ -35,6 +35,8 @@ class Machine:
     user_data: bytes = dataclasses.field(default=b"", repr=False)
     died: datetime.datetime | None = None
     hourly_micros: int = 0
+    passwords: list[str] = dataclasses.field(default_factory=list, repr=False)  # answered or mailed
+    keys: list[str] = dataclasses.field(default_factory=list)  # public keys that let somebody in
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

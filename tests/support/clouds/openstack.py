@@ -138,7 +138,9 @@ class OpenStack(small_cloud.SmallCloud):
             user_data=base64.b64decode(order["user_data"], validate=True),
             fails=fails,
         )
-        made = {"id": machine.ref, "adminPass": "aDm1nOfNobody", "links": []}
+        password = "aDm1nOfNobody"
+        self.ledger.machines[machine.ref].passwords.append(password)  # always, and with a key too
+        made = {"id": machine.ref, "adminPass": password, "links": []}
         return server.Reply(status=202, document={"server": made})
 
     def _get(self, ref: str) -> server.Reply:

@@ -235,6 +235,8 @@ class UpCloud:
             born=self.now(),
             user_data=order.get("user_data", "").encode(),
             hourly_micros=_hourly_micros(made["zone"], made["plan"]),
+            passwords=["up-password-4b1c"] if _makes_a_password(order) else [],
+            keys=list(order.get("login_user", {}).get("ssh_keys", {}).get("ssh_key", [])),
         )
         return made
 
@@ -283,6 +285,12 @@ class UpCloud:
 
 def _recorded(cassette: str, path: str) -> server.Reply:
     return server.Reply(document=recordings.first(cassette, "GET", path))
+
+
+def _makes_a_password(order: dict[str, Any]) -> bool:
+    """What UpCloud does unless told otherwise: one for the user, sent by mail."""
+    login = order.get("login_user", {})
+    return login.get("create_password") != "no" or order.get("password_delivery") != "none"
 
 
 def _has(one: dict[str, Any], wanted: str) -> bool:

@@ -94,7 +94,10 @@ class Vultr(small_cloud.SmallCloud):
             user_data=base64.b64decode(order["user_data"], validate=True),
             fails=fails,
         )
-        return server.Reply(status=202, document={"instance": _shown(machine)})
+        password = "vU1tr-0f-nobody"
+        self.ledger.machines[machine.ref].passwords.append(password)  # always, and with a key too
+        document = {"instance": _shown(machine) | {"default_password": password}}
+        return server.Reply(status=202, document=document)
 
     def _get(self, ref: str) -> server.Reply:
         machine = self.seen(ref)
