@@ -20,7 +20,8 @@ from runtime_kit import clock as clock_kit
 _KIND = credentials.Kind
 
 
-_STOOD_STILL_SECONDS: Final = 60.0
+STOOD_STILL_SECONDS: Final = 60.0
+"""A call that was allowed longer ago is not sent: who asked may have lost the right meanwhile."""
 
 
 class Policy(enum.StrEnum):
@@ -56,7 +57,7 @@ class TimeLimits:
 
         Connecting and waiting, one after the other, and a minute in which the process stood still.
         """
-        return datetime.timedelta(seconds=self.connect + self.create + _STOOD_STILL_SECONDS)
+        return datetime.timedelta(seconds=self.connect + self.create + STOOD_STILL_SECONDS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,6 +219,11 @@ async def set_sent(tx: contract.Tx, *, attempt: Attempt, now: datetime.datetime)
     )
 
 
+async def set_sending(tx: contract.Tx, *, attempt: Attempt, now: datetime.datetime) -> None:
+    """One more call of the same order is about to be made: from now on that may be under way."""
+    await _set(tx, attempt, "sent_at = ?", clock.to_micros(now), before=State.SENT)
+
+
 async def set_written(tx: contract.Tx, *, attempt: Attempt, fault: outcomes.Fault) -> None:
     """The provider has said that it did nothing, and may do it later."""
     await _set(tx, attempt, "state = 'written', doubted_at = NULL", before=State.SENT)

@@ -3,6 +3,8 @@
 Never sent again, but to a provider that answers for the same token itself, and then as it was.
 """
 
+import functools
+
 from platform_server.cloud import (
     attempts,
     giving_up,
@@ -11,6 +13,7 @@ from platform_server.cloud import (
     ordering,
     removal,
     steps,
+    using,
 )
 from platform_server.operations import holding, kinds, states
 from platform_server.store import contract
@@ -92,7 +95,8 @@ async def _replay(
         lambda tx: attempts.open_request(tx, attempt=step.last, keyring=step.m.keyring)
     )
     try:
-        return await driver.create(request), None
+        with using.fenced(functools.partial(holding.require, held=step.held)):
+            return await driver.create(request), None
     except outcomes.Fault as fault:
         if fault.outcome not in ordering.ENDS:
             raise

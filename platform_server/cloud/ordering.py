@@ -6,6 +6,7 @@ the attempt; everything without a clear answer is `doubting`'s.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,6 +23,7 @@ from platform_server.cloud import (
     reserve,
     steps,
     tickets,
+    using,
 )
 from platform_server.operations import holding, kinds, states
 from platform_server.store import contract
@@ -172,7 +174,8 @@ async def send(step: steps.Step) -> None:
         ) as driver:
             await m.store.transact(lambda tx: _set_sent(step, tx))
             crash_points.reach(SENT)
-            created = await driver.create(request)
+            with using.fenced(functools.partial(_go_on_sending, step)):
+                created = await driver.create(request)
             crash_points.reach(ANSWERED)
     except outcomes.Fault as fault:
         await not_created(step, fault=fault)
@@ -196,6 +199,12 @@ async def _set_sent(step: steps.Step, tx: contract.Tx) -> None:
             price=machine.price,
         )
         await costs.begin(tx, charge=charge, since=now)
+
+
+async def _go_on_sending(step: steps.Step, tx: contract.Tx) -> None:
+    """Whether the order is still this engine's, before each call of it; raises `LeaseLost`."""
+    await holding.require(tx, held=step.held)
+    await attempts.set_sending(tx, attempt=step.last, now=step.m.clock.now())
 
 
 async def accept(

@@ -9,7 +9,7 @@ import dataclasses
 import datetime
 from typing import Final
 
-from platform_server.cloud import beside, machines, resource_steps, resources
+from platform_server.cloud import beside, lookup, machines, resource_steps, resources, using
 from platform_server.operations import holding, kinds, states
 from platform_server.store import contract as store_contract
 from provisioning import contract, naming, outcomes
@@ -61,14 +61,15 @@ class Create(resource_steps.Kind):
         await self.means.store.transact(sent)
         crash_points.reach(SENT)
         try:
-            made = await driver.create_child(
-                resource.kind,
-                owner=owner,
-                name=naming.name_of(owner),
-                region=resource.region,
-                size_gigabytes=resource.size_gigabytes,
-                of=of,
-            )
+            with using.fenced(sent):
+                made = await driver.create_child(
+                    resource.kind,
+                    owner=owner,
+                    name=naming.name_of(owner),
+                    region=resource.region,
+                    size_gigabytes=resource.size_gigabytes,
+                    of=of,
+                )
         except outcomes.Fault as fault:
             if fault.outcome is not outcomes.Outcome.UNKNOWN:
                 await self._unsend(held, resource=resource)
@@ -90,7 +91,8 @@ class Create(resource_steps.Kind):
         clean = resource.clean_answers + 1 if inventory.is_complete else 0
         rules, now = driver.lookup, self.means.clock.now()
         since = resource.sent_at or now
-        if clean >= rules.clean_answers and now - since >= rules.settle:
+        settled_after = max(rules.settle, lookup.CALL)
+        if clean >= rules.clean_answers and now - since >= settled_after:
             if (driver.provider, resource.kind) in resource_steps.WITHOUT_TAGS:
                 raise kinds.Stop(
                     f"Nobody knows whether the provider made the {resource.kind}, which can carry "
@@ -108,7 +110,7 @@ class Create(resource_steps.Kind):
             await beside.set_clean_answers(tx, child_id=resource.child_id, count=clean)
 
         await self.means.store.transact(note)
-        wait = rules.settle.total_seconds() / max(rules.clean_answers, 1)
+        wait = settled_after.total_seconds() / max(rules.clean_answers, 1)
         raise kinds.TryLater(
             f"Nobody knows yet whether the provider made the {resource.kind}: looking it up.",
             patient=True,

@@ -18,7 +18,7 @@ import contextvars
 import dataclasses
 import datetime
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final, Protocol
 
 from platform_server.audit import actions
@@ -26,7 +26,7 @@ from platform_server.cloud import connections, pausing
 from platform_server.operations import kinds
 from platform_server.sealing import envelope
 from platform_server.store import contract as store_contract
-from provisioning import contract, outcomes
+from provisioning import contract, outcomes, providers
 from runtime_kit import clock as clock_kit
 from runtime_kit import secret as secret_kit
 
@@ -118,8 +118,26 @@ class Use:
     changes: bool
 
 
+Fence = Callable[[store_contract.Tx], Awaitable[None]]
+"""Whether a change may still be asked for, in the transaction that records it; raises if not."""
+
+_FENCE: Final[contextvars.ContextVar[Fence | None]] = contextvars.ContextVar("fence", default=None)
+
 _PRESENT: Final[contextvars.ContextVar[Use]] = contextvars.ContextVar("use")
 """On whose behalf a driver that several share is called, in each task by itself."""
+
+
+@contextlib.contextmanager
+def fenced(fence: Fence) -> Iterator[None]:
+    """In this block each call that changes something is asked of `fence` right before it is sent.
+
+    A driver may make several for one order, and minutes may pass in between.
+    """
+    token = _FENCE.set(fence)
+    try:
+        yield
+    finally:
+        _FENCE.reset(token)
 
 
 @dataclasses.dataclass(slots=True)
@@ -314,12 +332,16 @@ class StoredClouds:
                 f"{call.name} would have changed something at {connection.name}, while "
                 f"{use.purpose} only reads."
             )
+        asked_at = self._clock.now()
         await self._record(
             connection,
             use=use,
             action="cloud.call",
             details={"call": call.name, "costs": call.costs},
+            fence=_FENCE.get(),
         )
+        if (self._clock.now() - asked_at).total_seconds() > providers.STOOD_STILL_SECONDS:
+            raise kinds.TryLater(f"{call.name} was not sent: this process stood still.")
 
     async def _record(
         self,
@@ -328,6 +350,7 @@ class StoredClouds:
         use: Use,
         action: str,
         details: dict[str, object],
+        fence: Fence | None = None,
     ) -> None:
         entry = actions.Action(
             at=self._clock.now(),
@@ -345,4 +368,10 @@ class StoredClouds:
                 "purpose": use.purpose,
             },
         )
-        await self._store.transact(lambda tx: actions.append(tx, action=entry))
+
+        async def work(tx: store_contract.Tx) -> None:
+            if fence is not None:
+                await fence(tx)
+            await actions.append(tx, action=entry)
+
+        await self._store.transact(work)

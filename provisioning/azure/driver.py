@@ -38,7 +38,11 @@ _CAPABILITIES: Final = frozenset(
         contract.Capability.VOLUMES,
     }
 )
-_LOOKUP: Final = contract.LookupRules(clean_answers=1, settle=timedelta(), replays=True)
+_LOOKUP: Final = contract.LookupRules(
+    clean_answers=1,
+    settle=timedelta(seconds=1),  # a name is never behind, but a call may be under way yet
+    replays=True,
+)
 
 
 class Azure:

@@ -1,11 +1,12 @@
 """Looking an order up, on either store: what failed settles nothing, and no order has two."""
 
+import datetime
 import pathlib
 import random
 
 import pytest
 
-from platform_server.cloud import means, orphan_kind, requests, resource_steps
+from platform_server.cloud import lookup, means, orphan_kind, requests, resource_steps
 from platform_server.operations import reconciler
 from platform_server.store import contract
 from tests.support import machine_orders
@@ -115,3 +116,56 @@ async def test_an_adopted_ref_that_is_not_this_orders_changes_nothing(
     await engine.carry_on(rounds=5)
     assert [one["ref"] for one in engine.cloud.standing()] == [foreign]
     assert not engine.cloud.calls(pocket.DELETE)
+
+
+async def test_an_engine_that_lost_an_order_between_two_calls_of_it_sends_no_second_one(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(
+        store, folder=tmp_path, rules=pocket.Rules(prepares=True, names_are_unique=False)
+    )
+    made = await engine.order()
+
+    async def another_takes_it() -> None:
+        engine.cloud.before.clear()
+        await store.transact(
+            lambda tx: tx.execute(
+                "UPDATE operations SET holder = 'another', fence = fence + 1 "
+                "WHERE operation_id = ?",
+                made.operation.operation_id,
+            )
+        )
+
+    engine.cloud.before[pocket.PREPARE] = another_takes_it
+    await engine.carry_on(rounds=3)
+    assert engine.cloud.calls(pocket.PREPARE)
+    assert not engine.cloud.calls(pocket.CREATE)
+    assert await engine.platform.count("action_log", f"details LIKE '%{pocket.CREATE}%'") == 0
+    assert await engine.until(made, "booting") == "booting"
+    assert len(engine.cloud.ever()) == 1
+
+
+async def test_no_absence_is_believed_while_the_last_of_an_orders_calls_may_still_run(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(store, folder=tmp_path, rules=pocket.Rules(prepares=True))
+    made = await engine.order()
+
+    async def takes_minutes() -> None:
+        engine.platform.clock.advance(300)
+
+    engine.cloud.before[pocket.PREPARE] = takes_minutes
+    engine.cloud.arm(pocket.CREATE, pocket.lost())
+    await engine.carry_on(rounds=3)
+    engine.cloud.before.clear()
+    (tried,) = await engine.tried(made)
+    assert tried.sent_at is not None
+    asked = engine.platform.clock.now() - tried.sent_at
+    assert asked < datetime.timedelta(seconds=60)  # of the call that buys, not of the first one
+    while engine.platform.clock.now() - tried.sent_at < lookup.CALL - datetime.timedelta(
+        seconds=11
+    ):
+        await engine.carry_on(rounds=1)
+        assert len(await engine.tried(made)) == 1
+    assert await engine.until(made, "booting") == "booting"
+    assert len(await engine.tried(made)) == 2

@@ -20,6 +20,7 @@ from runtime_kit import crash_points
 
 PROVIDER: Final = "local"
 PRICE: Final = contract.Price(hourly_micros=6_000, currency="EUR")
+PREPARE: Final = "pocket:prepare"
 CREATE: Final = "pocket:create"
 DELETE: Final = "pocket:delete"
 REBOOT: Final = "pocket:reboot"
@@ -30,7 +31,7 @@ LIST: Final = "pocket:list"
 PLAN: Final = "pocket:plan"
 DELETE_CHILD: Final = "pocket:delete-child"
 DESCRIBE_CHILD: Final = "pocket:describe-child"
-CHANGING: Final = frozenset({CREATE, DELETE, REBOOT, DELETE_CHILD})
+CHANGING: Final = frozenset({PREPARE, CREATE, DELETE, REBOOT, DELETE_CHILD})
 CALLS: Final = {
     name: contract.ApiCall(
         name=name,
@@ -39,7 +40,8 @@ CALLS: Final = {
         costs=name == CREATE,
     )
     for name in (
-        CREATE, DELETE, REBOOT, FIND, DESCRIBE, POLL, LIST, PLAN, DELETE_CHILD, DESCRIBE_CHILD,
+        PREPARE, CREATE, DELETE, REBOOT, FIND, DESCRIBE, POLL, LIST, PLAN, DELETE_CHILD,
+        DESCRIBE_CHILD,
     )
 }  # fmt: skip
 MADE: Final = crash_points.declare(
@@ -96,6 +98,7 @@ class Rules:
     clean_answers: int = 1
     settle: float = 30.0
     replays: bool = False
+    prepares: bool = False  # something is made before the machine, by a call of its own
     names_are_unique: bool = True
     children_stay: bool = False
     children_are_bare: bool = False  # what comes with a machine carries no tags
@@ -426,6 +429,9 @@ class Driver:
             )
 
     async def create(self, request: contract.Request) -> contract.Created:
+        if self._pocket.rules.prepares:
+            async with self._met(PREPARE):
+                pass
         async with self._met(CREATE):
             return self._pocket.create(request)
 
