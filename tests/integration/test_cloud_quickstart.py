@@ -88,6 +88,19 @@ def test_the_secret_stands_in_no_answer_log_or_file_that_others_may_read(
     place.run("cloud", "connections", "forget", "again")
 
 
+def test_a_machine_that_still_boots_is_deleted_and_that_is_a_good_end(
+    place: faked_hetzner.Place,
+) -> None:
+    place.connect("early")
+    place.run("cloud", "machines", "create", "web-2", "--provider", "hetzner")
+    operators.wait_until(lambda: bool(place.fake.ledger.living()), what="a machine is bought")
+    deleted = place.run("cloud", "machines", "delete", "web-2", "--wait")
+    assert re.search(r"^state +cancelled$", deleted.stdout, re.MULTILINE), deleted.stdout
+    assert "Error" not in deleted.stderr
+    assert place.fake.ledger.living_things() == []
+    place.run("cloud", "connections", "forget", "early")
+
+
 def test_a_volume_and_an_address_are_made_attached_taken_away_and_gone(
     place: faked_hetzner.Place,
 ) -> None:
