@@ -42,6 +42,25 @@ async def test_a_key_where_port_22_is_open_to_all_is_said_to_be_so(
     assert "from anywhere" in warning
 
 
+async def test_who_may_come_in_is_obeyed_or_refused_before_the_order(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    """With networks and an end port 22 alone is open; or the plan says that it cannot be."""
+    ssh = contract.Ssh(
+        public_key=KEY, sources=("192.0.2.0/28",), until=START + datetime.timedelta(hours=2)
+    )
+    request = dataclasses.replace(bench.request(), ssh=ssh)
+    plan = await driver.plan(request)
+    if bench.provider in {"aws", "azure", "gcp", "hetzner"}:
+        assert plan.refusals == ()
+        created = await driver.create(plan.settled or request)
+        bench.settle()
+        assert bench.ports_open(created.ref) == ["22"]
+    else:
+        assert any("--ssh-from" in one or "SSH" in one for one in plan.refusals)
+        assert bench.ledger.machines == {}
+
+
 async def test_nobody_can_log_in_without_a_key_of_the_operator(
     bench: Bench, driver: contract.Driver
 ) -> None:
