@@ -19,6 +19,9 @@ CREDENTIAL_KINDS: Final = (
 )  # fmt: skip
 ROLES: Final = ("general", "build")
 CHOICES: Final = ("adopt", "retry", "give-up")
+ORPHAN_KINDS: Final = (
+    "machine", "disk", "volume", "snapshot", "address", "interface", "security-group", "ssh-key",
+)  # fmt: skip
 
 SECRET_FIELD: Final[Mapping[str, str]] = {
     "token": "token",

@@ -16,6 +16,7 @@ from operator_cli import (
     printing,
     resource_lines,
 )
+from wire_protocol import cloud_words
 
 
 @click.group("orphans", cls=lazy.Group, no_args_is_help=True)
@@ -30,24 +31,29 @@ def orphans() -> None:
 
 
 @arguments.command(orphans, "list")
+@resource_lines.THROUGH
 @arguments.INFRA
-def list_(infra: str | None) -> None:
+def list_(*, connection_name: str | None, infra: str | None) -> None:
     """List orphans, with what each costs, as the last sweep found them.
 
-    Example:
+    Examples:
       enlist cloud orphans list
+      enlist cloud orphans list --connection hetzner
     """
     found = connection.ask(calls.orphans(infra=infra))
+    if connection_name is not None:
+        kept = [one for one in found["orphans"] if one["connection"] == connection_name]
+        found = {**found, "orphans": kept}
     printing.show(found, lines=lambda: _table(found))
 
 
 @arguments.command(orphans, "delete")
 @click.argument("through", metavar="CONNECTION")
-@click.argument("kind", metavar="KIND")
+@click.argument("kind", type=click.Choice(cloud_words.ORPHAN_KINDS))
 @click.argument("ref", metavar="REF")
 @resource_lines.WAIT
 def delete(through: str, kind: str, ref: str, *, wait: bool) -> None:
-    """Have the orphan of KIND with the provider's id REF deleted, and confirmed gone.
+    """Have the orphan of that kind with the provider's id REF deleted, and confirmed gone.
 
     Looked at once more before: what has become known meanwhile is left alone.
 

@@ -35,6 +35,7 @@ class Cloud:
         self.children: list[cloud_machines.Child] = []
         self.check = checked()
         self.fits: int | None = None
+        self.orphans: list[cloud_machines.Orphan] = []
         self.console: str | None = None
 
     # --- /cloud ---------------------------------------------------------------------------------
@@ -51,6 +52,7 @@ class Cloud:
                 ]
             ),
         }
+        lists["orphans"] = cloud_machines.OrphanList(orphans=self.orphans, more=False)
         kept = cloud_machines.ChildList(children=self.children)
         lists.update(volumes=kept, snapshots=kept, addresses=kept)
         match rest:
@@ -363,6 +365,24 @@ def offered(**fields: Any) -> cloud.Offered:
         "withdrawn_after": None,
     }
     return cloud.Offered(**{**usual, **fields})
+
+
+def orphan(connection: str) -> cloud_machines.Orphan:
+    """A machine that nobody knows, through this connection."""
+    return cloud_machines.Orphan(
+        connection=connection,
+        provider="hetzner",
+        kind="machine",
+        provider_ref="4711",
+        name="enlist-1",
+        region="fsn1",
+        operation_id="0" * 16,
+        price=None,
+        made_at=None,
+        first_seen_at=NOW,
+        last_seen_at=NOW,
+        delete_asked_at=None,
+    )
 
 
 def costs(machines: dict[str, cloud_machines.Machine]) -> cloud.Costs:

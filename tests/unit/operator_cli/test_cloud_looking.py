@@ -167,3 +167,15 @@ def test_what_is_kept_beside_machines_takes_labels(
     assert platform.seen[-1].path == f"/cloud/{command[0]}"
     assert platform.seen[-1].body["labels"] == {"tier": "web"}
     assert enlist("cloud", *command, "-l", "no label").code == 2
+
+
+def test_orphans_are_narrowed_to_a_connection_and_a_kind_is_one_of_those_there_are(
+    enlist: Enlist, platform: standin.StandIn
+) -> None:
+    platform.cloud.orphans = [standin_cloud.orphan("hetzner"), standin_cloud.orphan("ocean")]
+    done = enlist("cloud", "orphans", "list", "--connection", "ocean", "-o", "json")
+    assert [one["connection"] for one in done.json["orphans"]] == ["ocean"]
+    asked = len(platform.seen)
+    wrong = enlist("cloud", "orphans", "delete", "hetzner", "servers", "4711", "--yes")
+    assert (wrong.code, len(platform.seen)) == (2, asked)
+    assert "'security-group'" in wrong.err

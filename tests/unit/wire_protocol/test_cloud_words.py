@@ -12,6 +12,8 @@ from wire_protocol import cloud, cloud_machines, cloud_words
 def test_the_words_are_those_of_the_models() -> None:
     assert set(cloud_words.PROVIDERS) == set(typing.get_args(cloud.Provider))
     assert set(cloud_words.CREDENTIAL_KINDS) == set(typing.get_args(cloud.CredentialKind))
+    kinds = {"machine", *typing.get_args(cloud_machines.ChildKind)}
+    assert set(cloud_words.ORPHAN_KINDS) == kinds
     assert set(cloud_words.ROLES) == set(typing.get_args(cloud_machines.Role))
 
 
