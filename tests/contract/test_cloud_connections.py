@@ -150,7 +150,13 @@ async def test_each_call_that_changes_something_is_recorded_before_it_is_sent(
             "main", purpose="create", actor=cloud_desk.ACTOR, operation_id="op-9", changes=True
         ) as driver:
             await driver.create(request)
-    (entry,) = await desk.actions("cloud.call")
+    told = await desk.actions("cloud.call")
+    (entry,) = [one for one in told if one["call"] == "POST /v1/servers"]
+    assert {one["call"] for one in told} == {
+        "POST /v1/servers",
+        "POST /v1/ssh_keys",
+        "POST /v1/firewalls",
+    }
     assert (entry["call"], entry["operation"], entry["actor"]) == (
         "POST /v1/servers",
         "op-9",
