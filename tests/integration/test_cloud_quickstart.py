@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -29,7 +30,8 @@ def test_the_pages_commands_order_a_machine_and_end_it(place: faked_hetzner.Plac
     asked = place.run(*create, "--check").stdout
     assert "order web-1: cx23 in fsn1 at hetzner, 0.00" in asked
     assert place.fake.ledger.machines == {}
-    with place.started(*create) as ordering:
+    follow = ("events", "--follow", "-o", "json")
+    with place.started(*follow) as told, place.started(*create) as ordering:
         operators.wait_until(lambda: bool(place.fake.ledger.living()), what="a machine is bought")
         (bought,) = place.fake.ledger.living()
         with place.booted(bought.ref):
@@ -38,6 +40,9 @@ def test_the_pages_commands_order_a_machine_and_end_it(place: faked_hetzner.Plac
             states = [line.partition(": ")[2].partition(",")[0] for line in err.splitlines()]
             assert states[-1] == "active"
             assert re.search(r"^state +active$", out, re.MULTILINE), out
+            assert states[0] == "cx23 in fsn1 at hetzner"
+            watched = [one for one in dict.fromkeys(states[1:]) if one != "requested"]
+            assert _told(told, out) == ["requested", *watched]
             assert "web-1  ready" in place.run(*listed).stdout
             _look_at(place, ref=bought.ref)
             assert "hetzner" in place.run(*costs).stdout
@@ -50,6 +55,20 @@ def test_the_pages_commands_order_a_machine_and_end_it(place: faked_hetzner.Plac
     gone = json.loads(place.run("cloud", "machines", "list", "--ended", "-o", "json").stdout)
     assert [one["state"] for one in gone["machines"]] == ["deleted"]
     place.run("cloud", "connections", "forget", "hetzner")
+
+
+def _told(stream: "subprocess.Popen[str]", shown: str) -> list[str]:
+    """The states of that operation as the stream of events told them, up to `active`."""
+    operation_id = re.findall(r"^operation_id +(\S+)$", shown, re.MULTILINE)[0]
+    assert stream.stdout is not None
+    states: list[str] = []
+    for line in stream.stdout:
+        event = json.loads(line)
+        if event["data"].get("operation_id") == operation_id:
+            states.append(event["kind"].removeprefix("operation."))
+            if states[-1] == "active":
+                break
+    return states
 
 
 def _look_at(place: faked_hetzner.Place, *, ref: str) -> None:
