@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -436,7 +437,7 @@ async def test_a_volume_that_we_did_not_order_is_in_no_list_and_never_deleted(
         for ask in (resources.detach, resources.delete):
             with pytest.raises(beside.NoSuchResource):
                 await desk.store.transact(
-                    lambda tx, ask=ask, word=word: ask(tx, resource_id=word, asked=desk.asked)
+                    functools.partial(ask, resource_id=word, asked=desk.asked)
                 )
     living = [one.ref for one in hetzner.ledger.living_things() if one.kind == "volume"]
     assert living == [str(theirs["provider_ref"])]

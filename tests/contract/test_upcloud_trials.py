@@ -150,7 +150,9 @@ async def test_a_disk_without_a_server_is_a_half_made_machine_and_can_be_taken_a
     bench: Bench, driver: contract.Driver
 ) -> None:
     request, created = await ordered(bench, driver)
-    bench.cloud.children.server_is_gone(bench.cloud.servers.pop(created.ref), with_storages=False)
+    bench.cloud.children.server_is_gone(
+        bench.cloud.servers.pop(created.ref), with_storages=False, backups="keep"
+    )
     (half,) = (await found(driver, request)).instances
     assert (half.power, half.owner) == (contract.Power.FAILED, request.owner)
     await driver.delete(half.ref, region=ZONE)

@@ -140,4 +140,5 @@ def test_openstack_on_this_host_is_saved_with_allow_endpoints_alone() -> None:
     )
     with pytest.raises(wishes.Invalid, match="allow_endpoints"):
         wishes.parse(wish, cloud=_cloud(credential_policy="compat"))
-    assert wishes.parse(wish, cloud=_cloud(credential_policy="compat", allow_endpoints=True))
+    parsed = wishes.parse(wish, cloud=_cloud(credential_policy="compat", allow_endpoints=True))
+    assert parsed.settings["auth_url"] == "http://127.0.0.1:5000/v3"
