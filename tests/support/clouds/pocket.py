@@ -4,6 +4,8 @@ It behaves: machines start and run after a while of its clock, names may have to
 come with a machine and go with it or do not, tags may show late. It keeps a ledger of every call.
 What goes wrong is armed by a test, one verb a call, in order. It is no model of a real provider;
 those have fakes of their own.
+
+Long because a provider is one thing: what it holds, what goes wrong and its driver tell one state.
 """
 
 import contextlib
