@@ -26,6 +26,9 @@ class Servers:
 
     async def create(self, request: contract.Request) -> contract.Created:
         """Sends the one call that buys; a name that is taken is looked up before saying so."""
+        for what, refs in (("volume", request.volumes), ("address", request.addresses)):
+            for ref in refs:
+                children.require(ref, what=what)
         made = await self._prepare(request)
         addresses = [
             await self._api.get(calls.GET_ADDRESS, f"/primary_ips/{ref}")

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import hcloud
 import pytest
@@ -101,6 +102,17 @@ async def test_a_key_that_the_project_has_already_is_used_and_not_taken_away(
     created = await driver.create(dataclasses.replace(bench.request(), ssh=ssh))
     assert contract.ChildKind.SSH_KEY not in {one.kind for one in created.children}
     assert len(bench.fake.ssh_keys) == 1
+
+
+@pytest.mark.parametrize("field", ["volumes", "addresses"])
+async def test_an_order_with_a_ref_that_is_none_is_not_sent(
+    bench: Bench, driver: contract.Driver, field: str
+) -> None:
+    asked = len(bench.ledger.seen)
+    wish: dict[str, Any] = {field: ("1/../../volumes/7",)}
+    fault = await failing(driver.create(dataclasses.replace(bench.request(), **wish)))
+    assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_PERMANENT, Topic.INPUT)
+    assert len(bench.ledger.seen) == asked
 
 
 async def test_a_key_of_one_order_does_not_go_with_the_machine_of_another(
