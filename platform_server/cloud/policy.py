@@ -150,11 +150,15 @@ class Source:
         return found
 
 
+def _open_at_once(path: str, flags: int) -> int:
+    """A pipe with no writer is opened as well, so that it can be refused."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _read(path: pathlib.Path) -> bytes:
     """The file's content; it must not be one that others can change."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
+    with open(path, "rb", opener=_open_at_once) as file:
+        status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         if status.st_mode & _WRITABLE_BY_OTHERS:

@@ -1,6 +1,7 @@
 """The operator's policy file: no defaults, nothing hidden, nobody else's to change."""
 
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -127,6 +128,18 @@ def test_one_that_is_away_is_told(tmp_path: pathlib.Path) -> None:
         policy.Source(tmp_path / "none.json").find("hetzner")
     with pytest.raises(policy.Unavailable, match="cannot be read"):
         policy.Source(tmp_path).find("hetzner")
+
+
+def test_what_is_no_file_is_refused_at_once_and_leaves_nothing_open(tmp_path: pathlib.Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o600)
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o700)
+    before = sorted(pathlib.Path("/proc/self/fd").iterdir())
+    for path in (pipe, folder):
+        with pytest.raises(policy.Unavailable, match="cannot be read"):
+            policy.Source(path).find("hetzner")
+    assert sorted(pathlib.Path("/proc/self/fd").iterdir()) == before
 
 
 def test_an_edit_counts_at_once(tmp_path: pathlib.Path) -> None:
