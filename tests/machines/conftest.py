@@ -6,7 +6,7 @@ share the Platform; machines are taken away at the end of each suite, whatever h
 """
 
 import itertools
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -75,6 +75,7 @@ def new_machine(
         megabytes: int = machine.DISK_MEGABYTES,
         options: Sequence[str] = (),
         kernel: bool = False,
+        surroundings: Mapping[str, str] | None = None,
     ) -> machine.Placing:
         try:
             images.ensure_image(release, kernel=kernel)
@@ -88,6 +89,7 @@ def new_machine(
             options=[f"--bind-ro={releases.folder}:{installing.RELEASES}", *options],
             megabytes=megabytes,
             kernel=kernel,
+            surroundings=surroundings,
         )
 
     return make

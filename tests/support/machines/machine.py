@@ -55,12 +55,14 @@ class Machine:
         number: int,
         lower: Sequence[pathlib.Path],
         options: Sequence[str] = (),
+        surroundings: Mapping[str, str] | None = None,
     ) -> None:
         self.site = site
         self.name = name
         self.number = number
         self.lower = tuple(lower)
         self.options = tuple(options)
+        self.surroundings = dict(surroundings or {})
         self.folder = site.folder / name
         self.disk = self.folder / "disk"
         self.upper = self.disk / "upper"
@@ -163,7 +165,12 @@ class Machine:
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
-                env={"PATH": PATH, "LC_ALL": "C.UTF-8", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
+                env={
+                    "PATH": PATH,
+                    "LC_ALL": "C.UTF-8",
+                    "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1",
+                    **self.surroundings,
+                },
             )
         self.boots += 1
         self._leader = 0
@@ -374,10 +381,16 @@ def placed(
     options: Sequence[str] = (),
     megabytes: int = DISK_MEGABYTES,
     kernel: bool = False,
+    surroundings: Mapping[str, str] | None = None,
 ) -> Iterator[Machine]:
-    """A machine, off, for the length of a `with`; `layers` lie over the image, top first."""
+    """A machine, off, for the length of a `with`; `layers` lie over the image, top first.
+
+    `surroundings` are further variables of systemd-nspawn's own.
+    """
     lower = [*layers, images.ensure_image(release, kernel=kernel)]
-    machine = Machine(site, name=name, number=number, lower=lower, options=options)
+    machine = Machine(
+        site, name=name, number=number, lower=lower, options=options, surroundings=surroundings
+    )
     try:
         machine.assemble(megabytes=megabytes)
         yield machine
