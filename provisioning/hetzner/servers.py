@@ -10,7 +10,17 @@ from typing import Any, Final
 
 from provisioning import answers, beforehand, contract, outcomes
 from provisioning.hetzner import api as api_kit
-from provisioning.hetzner import calls, children, errors, labels, polls, reading, shapes, way_in
+from provisioning.hetzner import (
+    calls,
+    children,
+    closed,
+    errors,
+    labels,
+    polls,
+    reading,
+    shapes,
+    way_in,
+)
 
 _MOST_KNOWN: Final = 4096
 
@@ -59,13 +69,10 @@ class Servers:
         made: list[contract.Child] = []
         try:
             if ssh is None:
-                key = await way_in.ensure_key_of_nobody(self._api, owner=owner)
-            else:
-                public = ssh.public_key
-                key = await way_in.ensure_ssh_key(self._api, owner=owner, public_key=public)
-            made.append(key)
-            sources = () if ssh is None else ssh.sources
-            made.append(await way_in.ensure_firewall(self._api, owner=owner, sources=sources))
+                return await closed.ensure(self._api, installation=owner.installation)
+            public = ssh.public_key
+            made.append(await way_in.ensure_ssh_key(self._api, owner=owner, public_key=public))
+            made.append(await way_in.ensure_firewall(self._api, owner=owner, sources=ssh.sources))
         except outcomes.Fault as fault:
             raise await self._taken_back(beforehand.not_ordered(fault), made=made) from None
         return made

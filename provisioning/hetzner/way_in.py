@@ -1,9 +1,8 @@
-"""Who comes in: a person by their public key and through port 22, or nobody.
+"""How a person comes in: by their public key, and through port 22 from the networks they name.
 
-Hetzner Cloud lets everything in by default and makes up a root password for a server without a key.
-So each server has a firewall of its own that lets in nothing but port 22 from the networks named,
-and a key: the person's, or one that nobody holds. Both are named by the order, not the attempt, so
-that a later attempt takes them over.
+Such a server has a firewall of its own, since the networks are its order's; key and firewall are
+named by the order, not the attempt, so that a later attempt takes them over. For machines that
+nobody logs in to see `closed`.
 """
 
 import base64
@@ -12,9 +11,9 @@ import dataclasses
 import hashlib
 from typing import Any, Final
 
-from provisioning import contract, naming, nobody, outcomes
+from provisioning import contract, naming, outcomes
 from provisioning.hetzner import api as api_kit
-from provisioning.hetzner import calls, children, labels, reading, shapes
+from provisioning.hetzner import calls, children, closed, labels, reading, shapes
 
 _KIND: Final = contract.ChildKind
 MOST_SOURCES: Final = 100  # of one firewall rule
@@ -55,13 +54,6 @@ async def ensure_ssh_key(
     return dataclasses.replace(key, keep=not labels.is_same_order(key.owner, owner))
 
 
-async def ensure_key_of_nobody(api: api_kit.Api, *, owner: contract.Owner) -> contract.Child:
-    """A key without a holder, so that the server has no password: made now, or before."""
-    name = _name(owner, _KIND.SSH_KEY)
-    body = {"name": name, "public_key": nobody.public_key(), "labels": labels.of(owner)}
-    return await children.made(api, _KIND.SSH_KEY, calls.CREATE_SSH_KEY, body, owner=owner)
-
-
 async def ensure_firewall(
     api: api_kit.Api, *, owner: contract.Owner, sources: tuple[str, ...]
 ) -> contract.Child:
@@ -93,10 +85,7 @@ def _name(owner: contract.Owner, kind: contract.ChildKind) -> str:
 
 
 def _rules(sources: tuple[str, ...]) -> list[dict[str, Any]]:
-    everywhere = ["0.0.0.0/0", "::/0"]
-    rules: list[dict[str, Any]] = [
-        {"direction": "in", "protocol": "icmp", "source_ips": everywhere}  # too large a packet, …
-    ]
+    rules = list(closed.RULES)
     if sources:
         ssh = {"protocol": "tcp", "port": "22", "source_ips": list(sources)}
         rules.append({"direction": "in", **ssh})

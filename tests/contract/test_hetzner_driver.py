@@ -128,15 +128,71 @@ async def test_a_key_of_one_order_does_not_go_with_the_machine_of_another(
     assert len(bench.fake.ssh_keys) == 1
 
 
+def _with_key(bench: Bench, *, attempt: int = 1) -> contract.Request:
+    request = bench.request(attempt=attempt)
+    return dataclasses.replace(request, ssh=contract.Ssh(public_key=KEY))
+
+
+async def test_one_key_and_one_firewall_serve_all_machines_that_nobody_logs_in_to(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    """However many there are, they never come to the project's limits of keys and firewalls."""
+    orders = [bench.request(operation=f"op-{one}", node=f"node-{one}") for one in range(3)]
+    made = [await driver.create(request) for request in orders]
+    (wall,), (key,) = bench.fake.firewalls, bench.fake.ssh_keys.values()
+    bench.settle()
+    assert [bench.ledger.machines[one.ref].keys for one in made] == [[key["public_key"]]] * 3
+    assert all(bench.ports_open(one.ref) == [] for one in made)
+    kinds = {one.kind for created in made for one in created.children}
+    assert kinds == {contract.ChildKind.ADDRESS}  # the pair is no machine's, and no orphan either
+    inventory = await driver.inventory(bench_kit.INSTALLATION)
+    assert {one.kind for one in inventory.children} <= kinds
+    for created in made:
+        await driver.delete(created.ref, region="fsn1")
+        await until_gone(bench, driver, created.ref, "fsn1")
+    assert list(bench.fake.firewalls) == [wall]
+
+
+async def test_what_was_opened_by_hand_in_the_shared_firewall_is_shut_before_the_next_order(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    created = await driver.create(bench.request())
+    bench.settle()
+    (wall,) = bench.fake.firewalls.values()
+    opened = {"protocol": "tcp", "port": "22", "source_ips": ["0.0.0.0/0"]}
+    wall["rules"].append({**wall["rules"][0], **opened})
+    assert bench.ports_open(created.ref) == ["22"]
+    await driver.create(bench.request(operation="op-2", node="node-2"))
+    assert bench.ports_open(created.ref) == []
+
+
+async def test_two_first_orders_at_one_moment_share_the_pair(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    orders = [bench.request(operation=f"op-{one}", node=f"node-{one}") for one in range(2)]
+    await asyncio.gather(*(driver.create(request) for request in orders))
+    assert (len(bench.fake.firewalls), len(bench.fake.ssh_keys)) == (1, 1)
+    assert len(bench.ledger.living()) == 2
+
+
+async def test_another_ones_key_of_the_pairs_name_is_never_used(
+    bench: Bench, driver: contract.Driver
+) -> None:
+    plain = hcloud.Client(token=hetzner_bench.TOKEN, api_endpoint=bench.address, timeout=5)
+    plain.ssh_keys.create(name=f"enlist-{bench_kit.INSTALLATION}-nobody", public_key=KEY)
+    plain._client._session.close()
+    fault = await failing(driver.create(bench.request()))
+    assert (fault.outcome, fault.topic) == (Outcome.EXISTS_FOREIGN, Topic.STATE)
+    assert bench.ledger.living() == []
+
+
 async def test_an_order_that_is_refused_leaves_neither_key_nor_firewall(
     bench: Bench, driver: contract.Driver
 ) -> None:
     bench.fake.sold_out = {("cx23", "fsn1")}
-    for ssh in (None, contract.Ssh(public_key=KEY)):
-        request = dataclasses.replace(bench.request(), ssh=ssh)
-        await failing(driver.create(request))
-        assert bench.ledger.count("POST /v1/firewalls") > 0
-        assert bench.ledger.living_things() == []
+    await failing(driver.create(_with_key(bench)))
+    assert bench.ledger.count("POST /v1/firewalls") == 1
+    assert bench.ledger.living_things() == []
 
 
 async def test_a_refusal_says_what_was_left_there_and_the_next_attempt_takes_it_over(
@@ -145,12 +201,13 @@ async def test_a_refusal_says_what_was_left_there_and_the_next_attempt_takes_it_
     bench.fake.sold_out = {("cx23", "fsn1")}
     away = Armed(verb=Verb.BEFORE_5XX, status=503)
     bench.script.arm(away, on="DELETE /v1/firewalls/{id}")
-    fault = await failing(driver.create(bench.request()))
+    fault = await failing(driver.create(_with_key(bench)))
     assert (fault.outcome, fault.topic) == (Outcome.NOT_DONE_RETRYABLE, Topic.CAPACITY)
     assert "left there" in str(fault)
     left = {one.ref for one in bench.ledger.living_things()}
+    assert left
     bench.fake.sold_out = set()
-    created = await driver.create(bench.request(attempt=2))
+    created = await driver.create(_with_key(bench, attempt=2))
     assert left <= {one.ref for one in created.children}
 
 
@@ -169,7 +226,7 @@ async def test_a_machine_whose_answer_was_lost_is_found_with_its_key_and_firewal
     bench: Bench, driver: contract.Driver
 ) -> None:
     bench.script.arm(Armed(verb=Verb.COMMIT_THEN_5XX, status=503), on=CREATE)
-    request = bench.request()
+    request = _with_key(bench)
     fault = await failing(driver.create(request))
     assert fault.outcome is Outcome.UNKNOWN
     (found,) = (await driver.find(request.owner, name=request.name, region="fsn1")).instances

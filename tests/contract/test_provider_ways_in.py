@@ -86,7 +86,8 @@ async def test_nobody_can_log_in_without_a_key_of_the_operator(
         else:
             assert bench.ports_open(created.ref) == []
         held.append(machine.keys)
-    assert not set(held[0]) & set(held[1])
+    if bench.provider != "hetzner":  # one serves all there, since their number is limited
+        assert not set(held[0]) & set(held[1])
     for keys in held:
         assert all(_is_of_nobody(one, bench=bench) for one in keys)
 

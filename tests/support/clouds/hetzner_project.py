@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from provisioning.hetzner import closed
 from runtime_kit import clock as clock_kit
 from tests.support.clouds import hetzner_shapes as shapes
 from tests.support.clouds import ledger as ledger_kit
@@ -188,7 +189,9 @@ class Project:
         return held[number]
 
     def note(self, number: int, kind: str, one: Json, place: str, *, hourly: int = 0) -> None:
-        """Writes a new thing into the ledger."""
+        """Writes a new thing into the ledger, unless it serves all machines, of no order."""
+        if closed.SHARED in one["labels"]:
+            return
         self.ledger.things[str(number)] = ledger_kit.Thing(
             ref=str(number),
             kind=kind,
@@ -202,7 +205,8 @@ class Project:
     def end_thing(self, held: dict[int, Json], number: int) -> None:
         """Takes a thing away."""
         del held[number]
-        self.ledger.things[str(number)].died = self.now
+        if str(number) in self.ledger.things:
+            self.ledger.things[str(number)].died = self.now
 
     def primary_ip(
         self,
