@@ -171,8 +171,20 @@ async def detach(api: api_kit.Api, child: contract.Child) -> None:
         return
     if child.kind is _KIND.VOLUME:
         await api.send(calls.DETACH_VOLUME, f"/volumes/{child.ref}/actions/detach")
-    else:
+        return
+    try:
         await api.send(calls.UNASSIGN_ADDRESS, f"/primary_ips/{child.ref}/actions/unassign")
+    except outcomes.Fault as fault:
+        if fault.code != "server_not_stopped":
+            raise
+        raise outcomes.Fault(
+            f"Hetzner Cloud takes an address only from a machine that is off, and the one that has "
+            f"it (server {now.attached_to}) runs. Turn that off in the provider's console, then "
+            "retry; or delete the machine: the address stays.",
+            outcome=fault.outcome,
+            topic=fault.topic,
+            code=fault.code,
+        ) from None
 
 
 async def made(

@@ -285,6 +285,14 @@ async def test_b70_a_stable_address_outlives_its_machine_and_is_listed_with_its_
     assert (hard == 0) is is_soft
     living = [one for one in hetzner.fake.primary_ips.values() if one["type"] == "ipv4"]
     assert [str(one["id"]) for one in living] == [address.provider_ref]  # its former one is gone
+    detach = await desk.store.transact(
+        lambda tx: resources.detach(tx, resource_id="front", asked=desk.asked)
+    )
+    await desk.carry_on(rounds=30)  # a running machine would be left without an address
+    refused = await desk.stands(detach.operation)
+    assert refused.state == "failed"
+    assert "Turn that off in the provider's console, then retry" in (refused.reason or "")
+    assert hetzner.ledger.things[_key(address, hetzner)].attached_to == ref
     automatic = {one.ref for one in hetzner.ledger.living_things()} - {address.provider_ref}
     async with desk.clouds.driver(
         "main", purpose="delete", actor=cloud_desk.ACTOR, changes=True
