@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+import click
+
 from enlist import errors, operations
 from operator_cli import columns, connection, moments, printing, progress_bar
 from wire_protocol import ids
@@ -64,7 +66,19 @@ def _newest_of(name: str) -> str:
 
 
 def follow(operation_id: str) -> Any:
-    """Waits for its end, telling each change on stderr; the operation as it is then."""
+    """Waits for its end, telling each change on stderr; the operation as it is then.
+
+    Who stops waiting (Ctrl-C) stops nothing else, and is told so.
+    """
+    try:
+        return _follow(operation_id)
+    except KeyboardInterrupt:
+        again = f"enlist operations watch {operation_id}"
+        click.echo(f"The operation goes on. Follow it again: {again}", err=True)
+        raise
+
+
+def _follow(operation_id: str) -> Any:
     told: set[tuple[str, float | str]] = set()
     begun = time.monotonic()
     heard = begun

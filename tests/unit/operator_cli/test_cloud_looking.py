@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from operator_cli import following
+from operator_cli import following, moments
 from tests.support import standin, standin_cloud
 from tests.support.cli_runs import Enlist
 from wire_protocol import cloud_machines, problems
@@ -83,6 +83,19 @@ def test_following_ends_where_a_platform_stays_away(
     begun = platform.cloud.begin("create-machine", "demo", ("active",))
     platform.faults = [_away]
     assert enlist("operations", "watch", begun.operation_id).code == 75
+
+
+def test_who_stops_waiting_is_told_that_the_operation_goes_on_and_how_to_follow_it(
+    enlist: Enlist, platform: standin.StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(moments, "pause", stop)
+    begun = platform.cloud.begin("create-machine", "demo", ("creating", "active"))
+    done = enlist("operations", "watch", begun.operation_id)
+    assert done.code == 130
+    assert f"goes on. Follow it again: enlist operations watch {begun.operation_id}" in done.err
 
 
 def test_an_operation_is_followed_by_the_name_of_its_node(
