@@ -162,8 +162,8 @@ def faking(*, action_seconds: float = 0.2) -> Iterator[Faked]:
     judge = referee.of("hetzner", host="https://api.hetzner.cloud")
     with server.Served(fake, referee=judge) as served:
         yield Faked(fake=fake, address=f"{served.address}/v1")
-        assert served.broken == []
-        assert judge is None or judge.faults == []
+        assert not served.broken, served.broken
+        assert judge is None or not judge.faults, judge.faults
 
 
 @contextlib.contextmanager

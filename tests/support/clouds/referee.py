@@ -83,6 +83,7 @@ def of(name: str, *, host: str, ignored: frozenset[str] = frozenset()) -> Refere
 def _openapi(path: Path) -> openapi_core.OpenAPI:
     document: dict[str, Any] = json.loads(path.read_bytes())
     _mean_nulls(document, document)
+    _mean_parameters(document)
     config = openapi_core.Config(spec_validator_cls=None)  # not ours to judge
     return openapi_core.OpenAPI.from_dict(document, config=config)
 
@@ -94,16 +95,27 @@ def _mean_nulls(part: Any, document: dict[str, Any]) -> None:
             _mean_nulls(one, document)
     if not isinstance(part, dict):
         return
-    inherited = part.get("allOf")
-    if part.get("nullable") is True and isinstance(inherited, list) and len(inherited) == 1:
-        meant: Any = document
-        for step in str(inherited[0].get("$ref", "")).split("/")[1:]:
-            meant = meant[step]
-        if meant is not document:
-            del part["allOf"]
-            part.update({**meant, "nullable": True})
+    inherited = part.get("allOf") if part.get("nullable") is True else None
+    if isinstance(inherited, list) and len(inherited) == 1 and "$ref" in inherited[0]:
+        del part["allOf"]
+        part.update({**_resolved(inherited[0], document), "nullable": True})
     for one in list(part.values()):
         _mean_nulls(one, document)
+
+
+def _mean_parameters(document: dict[str, Any]) -> None:
+    """Lets a request fill in a parameter whose schema, shared with answers, is `readOnly`."""
+    for parameter in document.get("components", {}).get("parameters", {}).values():
+        either = parameter.get("schema", {}).get("anyOf", [])
+        for place, one in enumerate(either):
+            either[place] = {**_resolved(one, document), "readOnly": False}
+
+
+def _resolved(part: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    meant: Any = document if "$ref" in part else part
+    for step in str(part.get("$ref", "")).split("/")[1:]:
+        meant = meant[step]
+    return dict(meant)
 
 
 def _told(fault: BaseException) -> str:
