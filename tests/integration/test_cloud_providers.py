@@ -22,7 +22,7 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[faked_clouds.Ma
         yield running
 
 
-# Half a minute each, most of it looking an order up; the suite holds all five to the same drivers.
+# Half a minute each, most of it looking an order up; one contract suite holds all of them.
 @pytest.mark.parametrize(
     "provider",
     [
@@ -59,7 +59,7 @@ def test_an_order_whose_answer_is_lost_becomes_one_ready_node_and_ends_in_nothin
     assert stall.ledger.living_things() == []
     assert stall.ledger.count(stall.shop.create) == 1
     log = place.platform.log.read_text()
-    assert stall.shop.secret not in log
+    assert (stall.shop.telling or stall.shop.secret) not in log
 
 
 def _shown(market: faked_clouds.Market, node: str) -> dict[str, Any]:

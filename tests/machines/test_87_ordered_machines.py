@@ -1,8 +1,9 @@
 """What a faked provider sells is a real machine that boots the user data which it was given.
 
-From the order to a ready node and back to nothing, each provider's encoding included: Hetzner and,
-in the long tier, the providers of tests/support/faked_clouds. The Platform serves on this host,
-machines stand on a bridge beside it and know themselves by the provider's id.
+From the order to a ready node and back to nothing, as each provider's encoding came over the wire:
+Hetzner and, in the long tier, the providers of tests/support/faked_clouds (EC2 is moto's). The
+Platform serves on this host, machines stand on a bridge beside it and know themselves by the
+provider's id. Not for: the metadata services, in whose place cloud-init reads a seed.
 """
 
 import json
@@ -53,14 +54,15 @@ def lives(
     with place.started(*order) as ordering:
         operators.wait_until(lambda: bool(of.living()), what="a machine is bought")
         (bought,) = of.living()
-        with local.booted(vms, user_data=bought.user_data, instance_id=bought.ref) as guest:
+        known_as = bought.instance_id
+        with local.booted(vms, user_data=bought.user_data, instance_id=known_as) as guest:
             _, err = ordering.communicate(timeout=BOOT_SECONDS)
             assert ordering.returncode == 0, (err, guest.console())
             shown = json.loads(place.run("cloud", "machines", "show", node, "-o", "json").stdout)
             assert (shown["provider_ref"], shown["state"]) == (bought.ref, "active")
             phases = [one["phase"] for one in shown["phases"]]
             assert sorted(set(phases)) == ["fetching", "installing", "joining", "starting"]
-            assert guest.run("cloud-init", "query", "instance_id").strip() == bought.ref
+            assert guest.run("cloud-init", "query", "instance_id").strip() == known_as
             place.run("cloud", "machines", "delete", node, "--wait")
     assert of.living() == []
 

@@ -16,9 +16,19 @@ from typing import Final, Protocol
 from runtime_kit import clock as clock_kit
 from tests.support import faked_hetzner, real_platform
 from tests.support.clouds import (
+    aws,
+    aws_bench,
+    azure,
+    azure_entra,
+    azure_recorded,
+    azure_things,
     digitalocean,
+    gcp,
+    gcp_description,
+    gcp_oauth,
     ledger,
     linode,
+    moto_process,
     openstack,
     recordings,
     referee,
@@ -39,6 +49,12 @@ class Fake(server.Cloud, Protocol):
         ...
 
 
+class Judge(server.Referee, Protocol):
+    """What holds a fake to its provider's description, and writes down what is not in it."""
+
+    faults: list[str]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Shop:
     """How one provider is connected to and ordered at. `{address}` is where its fake is."""
@@ -50,15 +66,51 @@ class Shop:
     create: str  # the call that buys
     save: Sequence[str] = ("--setting", "endpoint={address}")
     currency: str = "USD"
+    telling: str = ""  # a part of the secret that no log may hold; by default all of it
 
 
 SHOPS: Final[Mapping[str, Shop]] = {
+    "aws": Shop(
+        secret=aws_bench.SECRET_KEY,
+        region="eu-west-1",
+        size="t3.small",
+        image="debian-12",
+        create="ec2:RunInstances",
+        save=(
+            *("--credential", "aws-keys", "--field", f"access_key_id={aws_bench.ACCESS_KEY}"),
+            *("--setting", "region=eu-west-1", "--setting", "regions=eu-west-1"),
+            *("--setting", "endpoint={address}"),
+        ),
+    ),
+    "azure": Shop(
+        secret=azure_entra.SECRET,
+        region="eastus",
+        size="Standard_B2s",
+        image="Debian:debian-12:12:latest",
+        create="PUT Microsoft.Compute/virtualMachines",
+        save=(
+            *("--credential", "azure-secret", "--field", f"tenant_id={azure_entra.TENANT}"),
+            *("--field", f"client_id={azure_entra.CLIENT}"),
+            *("--field", f"subscription_id={azure_things.SUBSCRIPTION}"),
+            *("--setting", f"resource_group={azure_things.RESOURCE_GROUP}"),
+            *("--setting", "endpoint={address}"),
+        ),
+    ),
     "digitalocean": Shop(
         secret=digitalocean.TOKEN,
         region="fra1",
         size="s-1vcpu-2gb",
         image="debian-12-x64",
         create="POST /v2/droplets",
+    ),
+    "gcp": Shop(
+        secret=gcp_oauth.document(),
+        region="us-central1",
+        size="e2-small",
+        image="ubuntu-os-cloud/ubuntu-2404-lts-amd64",
+        create="POST compute.instances.insert",
+        save=("--credential", "gcp-key", "--setting", "endpoint={address}"),
+        telling=gcp_oauth.private_key().splitlines()[1],
     ),
     "linode": Shop(
         secret=linode.TOKEN,
@@ -148,22 +200,32 @@ def running(
     """
     clock = clock_kit.SystemClock()
     recordings.folder()
+    moto_process.empty()
     stack = openstack.OpenStack(clock=clock)
     fakes: dict[str, Fake] = {
+        "aws": aws.Aws(clock=clock),
+        "azure": azure.Azure(clock=clock),
         "digitalocean": digitalocean.DigitalOcean(clock=clock),
+        "gcp": gcp.Gcp(clock=clock),
         "linode": linode.Linode(clock=clock),
         "openstack": stack,
         "upcloud": upcloud.UpCloud(clock=clock),
         "vultr": vultr.Vultr(clock=clock),
     }
-    judge = referee.of("digitalocean", host="https://api.digitalocean.com")
+    judges: dict[str, Judge | None] = {
+        "azure": azure_recorded.Referee() if azure_recorded.is_here() else None,
+        "digitalocean": referee.of("digitalocean", host="https://api.digitalocean.com"),
+        "gcp": gcp_description.Referee(),
+    }
     policy = _policy(folder)
-    environment = {**faked_hetzner.QUICK, "ENLIST_CLOUD_POLICY": str(policy)}
+    environment = {
+        **faked_hetzner.QUICK,
+        "ENLIST_CLOUD_POLICY": str(policy),
+        "ENLIST_CLOUD__CREDENTIAL_POLICY": "compat",
+    }
     with contextlib.ExitStack() as all_of_them:
         served = {
-            name: all_of_them.enter_context(
-                server.Served(fake, referee=judge if name == "digitalocean" else None)
-            )
+            name: all_of_them.enter_context(server.Served(fake, referee=judges.get(name)))
             for name, fake in fakes.items()
         }
         stack.address = served["openstack"].address
@@ -190,7 +252,8 @@ def running(
         yield Market(place=place, stalls=stalls)
         broken = [one.broken for one in served.values() if one.broken]
         assert not broken, broken
-        assert judge is None or not judge.faults, judge.faults
+        faults = {name: judge.faults for name, judge in judges.items() if judge and judge.faults}
+        assert not faults, faults
 
 
 def _policy(folder: pathlib.Path) -> pathlib.Path:

@@ -89,9 +89,9 @@ class Place:
 @contextlib.contextmanager
 def booted(folder: pathlib.Path, *, bought: ledger.Machine) -> Iterator[machine.Agent]:
     """The machine joins with its ticket, and its Agent runs for the length of the `with`."""
-    worker = machine.dialling_out(folder, name=f"machine-{bought.ref}")
-    file = folder / f"ticket-{bought.ref}.json"
-    file.write_text(json.dumps({**ticket_of(bought), "instance": {"id": bought.ref}}))
+    worker = machine.dialling_out(folder, name=f"machine-{bought.instance_id}")
+    file = folder / f"ticket-{bought.instance_id}.json"
+    file.write_text(json.dumps({**ticket_of(bought), "instance": {"id": bought.instance_id}}))
     real_platform.run_enlist(
         *("--data-dir", str(worker.data_dir), "worker", "join", "--ticket-file", str(file))
     )

@@ -67,6 +67,9 @@ class Aws:
         self.elsewhere: dict[str, str] = {}  # service to host:port, in place of moto
         self._failing: dict[str, str] = {}
 
+    def settle(self) -> None:
+        """Nothing is under way here: what moto accepts it has done."""
+
     # --- what the server asks -------------------------------------------------------------------
 
     def name_of(self, asked: server.Asked) -> str:
@@ -162,7 +165,7 @@ class Aws:
         async_fail: script_kit.Armed | None,
     ) -> server.Reply:
         form = _form(asked)
-        user_data = base64.b64decode(form.get("UserData", ""))
+        user_data = base64.b64decode(form.get("UserData", ""), validate=True)
         if len(user_data) > _MOST_USER_DATA:
             return self.error(
                 status=None, code="InvalidParameterValue", message="User data is limited to 16384"

@@ -176,6 +176,7 @@ def enter(ledger: ledger_kit.Ledger, one: things.Resource, *, born: datetime.dat
             hourly_micros=HOURLY.get(rules.size_of(one), 0),
             passwords=[system["adminPassword"]] if "adminPassword" in system else [],
             keys=[each["keyData"] for each in held],
+            instance_id=one.body["properties"].get("vmId", ""),
         )
     elif one.kind in _KINDS and one.ref not in ledger.things:
         ledger.things[one.ref] = ledger_kit.Thing(

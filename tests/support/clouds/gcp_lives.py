@@ -225,6 +225,7 @@ def enter(ledger: ledger_kit.Ledger, one: Thing) -> None:
             user_data=items.get("user-data", "").encode(),
             hourly_micros=HOURLY.get(size, 0) + (ADDRESS_HOURLY if is_public else 0),
             keys=[one.partition(":")[2] for one in items.get("ssh-keys", "").splitlines()],
+            instance_id=one.body["id"],
         )
     elif one.kind in _KINDS:
         ledger.things[one.ref] = ledger_kit.Thing(

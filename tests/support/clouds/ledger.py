@@ -24,7 +24,11 @@ class Seen:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Machine:
-    """A machine there. `user_data` is what cloud-init would be handed, after the decoding."""
+    """A machine there.
+
+    `user_data` is what cloud-init would be handed, after the decoding; `instance_id` is the id
+    that the machine itself would be told, which is not the `ref` everywhere.
+    """
 
     ref: str
     name: str
@@ -37,6 +41,10 @@ class Machine:
     hourly_micros: int = 0
     passwords: list[str] = dataclasses.field(default_factory=list, repr=False)  # answered or mailed
     keys: list[str] = dataclasses.field(default_factory=list)  # public keys that let somebody in
+    instance_id: str = ""
+
+    def __post_init__(self) -> None:
+        self.instance_id = self.instance_id or self.ref
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
