@@ -113,6 +113,7 @@ def test_02_cloud_inits_own_schema_finds_nothing_wrong(
         snippet = None if text is None else first_boot.parse_snippet(text)
         guest.write(f"/root/{number}", first_boot.render(TICKET, snippet=snippet))
         assert "Valid" in guest.run("cloud-init", "schema", "--config-file", f"/root/{number}")
+        guest.run("rm", f"/root/{number}")  # what has no ticket in it is looked at next
     guest.write("/root/wrong", "#cloud-config\nbootcmd: {a: b}\n")
     with pytest.raises(AssertionError, match="bootcmd"):
         guest.run("cloud-init", "schema", "--config-file", "/root/wrong")
