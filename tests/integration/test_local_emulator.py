@@ -43,7 +43,11 @@ def _why_not() -> str | None:
     return None if pathlib.Path("/dev/net/tun").exists() else "the emulator needs /dev/net/tun"
 
 
-pytestmark = pytest.mark.skipif(_why_not() is not None, reason=str(_why_not()))
+# All are one machine's: two at once would have its one cable.
+pytestmark = [
+    pytest.mark.skipif(_why_not() is not None, reason=str(_why_not())),
+    pytest.mark.xdist_group("local-emulator"),
+]
 
 
 def _idle_kernel() -> bytes:
