@@ -5,7 +5,9 @@ now, so a delete that was cut off anywhere is simply begun again. `?storages=1` 
 attached; so volumes are detached before it, and nothing is deleted while one could not be.
 
 Known limit: a server in maintenance can be neither stopped nor deleted, and one may take minutes to
-stop; then the delete is given back as one to try later.
+stop; then the delete is given back as one to try later. A disk whose title no longer names its
+owner is taken off and stays unless UpCloud marks it as the boot disk, which recorded answers never
+do, not even with the only disk of a server.
 """
 
 import datetime

@@ -10,7 +10,7 @@ from provisioning import contract, credentials, naming, outcomes, providers
 from provisioning.upcloud import ordering, policy_text
 from tests.support import waits
 from tests.support.clouds import bench as bench_kit
-from tests.support.clouds import recordings, upcloud, upcloud_bench
+from tests.support.clouds import recordings, server, upcloud, upcloud_bench, upcloud_recorded
 from tests.support.clouds.asking import failing, ordered, settled, until_gone
 from tests.support.clouds.script import Armed, Verb
 
@@ -47,18 +47,54 @@ def stops(bench: Bench) -> list[str]:
     ]
 
 
+def _asked(method: str, path: str, *, body: bytes = b"") -> server.Asked:
+    return server.Asked(method=method, path=path, query={}, headers={}, body=body)
+
+
 # --- the fake and the order -----------------------------------------------------------------------
 
 
-async def test_the_fake_answers_in_the_recorded_shape(
+async def test_the_fake_is_held_to_recorded_exchanges(
     bench: Bench, driver: contract.Driver
 ) -> None:
-    _, created = await ordered(bench, driver)
-    recorded = recordings.first("createdeleteserverandstorage", "POST", "/1.3/server")["server"]
-    shown = bench.cloud.servers[created.ref]
-    assert shown.keys() == recorded.keys()
-    device = recorded["storage_devices"]["storage_device"][0]
-    assert shown["storage_devices"]["storage_device"][0].keys() == device.keys()
+    assert bench.referee is not None
+    request, created = await ordered(bench, driver)
+    await found(driver, request)
+    await driver.delete(created.ref, region=ZONE)
+    assert bench.referee.checked > 8
+    assert bench.referee.faults == []
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"fiction": "yes"}, "servers.server[].fiction was never recorded"),
+        ({"host": "5872304771"}, "servers.server[].host is a str, recorded {'int'}"),
+        ({"labels": []}, "servers.server[].labels is a list, recorded {'dict'}"),
+        ({"state": None}, "servers.server[].state is missing"),
+    ],
+)
+async def test_the_referee_catches_what_no_recorded_answer_shows(
+    change: dict[str, object], fault: str
+) -> None:
+    shown = recordings.first("getserverswithfilters", "GET", "/1.3/server/?")
+    row = {**shown["servers"]["server"][0], **change}
+    told = {key: value for key, value in row.items() if value is not None or key not in change}
+    judge = upcloud_recorded.Referee()
+    reply = server.Reply(document={"servers": {"server": [told]}})
+    judge.check(_asked("GET", "/1.3/server"), reply, address="")
+    assert judge.faults == [f"GET /1.3/server: {fault}"]
+
+
+async def test_the_referee_catches_a_status_and_a_request_that_were_never_recorded() -> None:
+    shown = recordings.first("createdeleteserverandstorage", "POST", "/1.3/server")
+    judge = upcloud_recorded.Referee()
+    asked = _asked("POST", "/1.3/server", body=b'{"server": {"plan": "x", "size_of_shoes": 42}}')
+    judge.check(asked, server.Reply(status=201, document=shown), address="")
+    assert judge.faults == [
+        "POST /1.3/server, request: server.size_of_shoes was never recorded",
+        "POST /1.3/server: answered 201, recorded {202}",
+    ]
 
 
 async def test_an_order_asks_for_what_templates_with_cloud_init_need(bench: Bench) -> None:

@@ -35,6 +35,7 @@ from tests.support.clouds import (
     script,
     server,
     upcloud,
+    upcloud_recorded,
     vultr,
 )
 
@@ -216,6 +217,7 @@ def running(
         "azure": azure_recorded.Referee() if azure_recorded.is_here() else None,
         "digitalocean": referee.of("digitalocean", host="https://api.digitalocean.com"),
         "gcp": gcp_description.Referee(),
+        "upcloud": upcloud_recorded.Referee() if upcloud_recorded.is_here() else None,
     }
     policy = _policy(folder)
     environment = {

@@ -10,9 +10,10 @@ Known limit: the sessions are of 2017 and 2020 and hold no deletes of single thi
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+from tests.support.clouds import recorded_shapes as shapes
 from tests.support.clouds import recordings, referee, server
 
 _KIND: Final = re.compile(r"/providers/(Microsoft\.\w+/\w+)/[^/]+$")
@@ -44,8 +45,6 @@ _SINCE: Final = frozenset(
         "error.message",
     }
 )
-
-Shape = Mapping[str, frozenset[str]]
 
 
 @functools.cache
@@ -96,40 +95,21 @@ class Referee:
         if asked.method == "DELETE" or not isinstance(reply.document, dict):
             return
         self.checked += 1
-        known, always = _known(kind), _always(kind)
-        answered = dict(_leaves(reply.document))
-        for field, word in answered.items():
-            if field not in known and not any(field.startswith(one) for one in _SINCE):
-                self.faults.append(f"{kind}: {field} was never answered")
-            elif field in known and word not in known[field]:
-                self.faults.append(f"{kind}: {field} is a {word}, recorded {set(known[field])}")
+        found = shapes.strangers(reply.document, _known(kind), allowed=_SINCE)
+        self.faults += [f"{kind}: {one}" for one in found]
+        answered, always = dict(shapes.leaves(reply.document)), _always(kind)
         self.faults += [f"{kind}: {one} is missing" for one in always if one not in answered]
 
 
 @functools.cache
-def _known(kind: str) -> Shape:
-    found: dict[str, set[str]] = {}
-    for body in bodies(kind):
-        for field, word in _leaves(body):
-            found.setdefault(field, set()).add(word)
-    return {field: frozenset(words) for field, words in found.items()}
+def _known(kind: str) -> shapes.Shape:
+    return shapes.known(bodies(kind))
 
 
 @functools.cache
 def _always(kind: str) -> frozenset[str]:
     """What every recorded answer has, of what the driver could read."""
-    told = [frozenset(field for field, _ in _leaves(body)) for body in bodies(kind)]
+    told = [frozenset(field for field, _ in shapes.leaves(body)) for body in bodies(kind)]
     common = frozenset.intersection(*told) if told else frozenset()
     top = {"id", "name", "type", "location", "etag", "status", "properties.provisioningState"}
     return common & (top | {"properties.vmId", "properties.hardwareProfile.vmSize"})
-
-
-def _leaves(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for name, one in value.items():
-            yield from _leaves(one, f"{at}.{name}" if at else name)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _leaves(one, f"{at}[]")
-    else:
-        yield at, type(value).__name__

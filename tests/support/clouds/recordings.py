@@ -3,6 +3,7 @@
 Known limit: where the folder is absent the tests that stand on it are skipped, with this reason.
 """
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -23,17 +24,30 @@ def folder() -> pathlib.Path:
     return found
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One recorded request and its answer; the path with its query, bodies None where empty."""
+
+    method: str
+    path: str
+    sent: Any
+    status: int
+    answered: Any
+
+
 @functools.cache
-def bodies(cassette: str) -> tuple[tuple[str, str, Any], ...]:
-    """Method, path and JSON of each answer in a go-vcr cassette of UpCloud's."""
+def exchanges(cassette: str) -> tuple[Exchange, ...]:
+    """What a go-vcr cassette of UpCloud's holds."""
     read: Mapping[str, Any] = yaml.safe_load(
         (folder() / "upcloud-cassettes" / f"{cassette}.yaml").read_text(encoding="utf-8")
     )
     return tuple(
-        (
-            one["request"]["method"],
-            one["request"]["url"].removeprefix("https://api.upcloud.com"),
-            json.loads(one["response"]["body"] or "null"),
+        Exchange(
+            method=one["request"]["method"],
+            path=one["request"]["url"].removeprefix("https://api.upcloud.com"),
+            sent=json.loads(one["request"]["body"] or "null"),
+            status=one["response"]["code"],
+            answered=json.loads(one["response"]["body"] or "null"),
         )
         for one in read["interactions"]
     )
@@ -41,7 +55,7 @@ def bodies(cassette: str) -> tuple[tuple[str, str, Any], ...]:
 
 def first(cassette: str, method: str, path: str) -> Any:
     """The JSON of the first answer to this method whose path begins so."""
-    for was, where, body in bodies(cassette):
-        if was == method and where.startswith(path):
-            return body
+    for one in exchanges(cassette):
+        if one.method == method and one.path.startswith(path):
+            return one.answered
     raise LookupError(f"{cassette} holds no {method} {path}")

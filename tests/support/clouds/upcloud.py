@@ -50,6 +50,8 @@ _STATUS: Final = {
     "SERVER_RESOURCES_UNAVAILABLE": 409,
     "ZONE_NOT_FOUND": 404,
 }
+_ONCE: Final = ("password", "progress", "username")
+_HOST: Final = 5_872_304_771
 
 
 class UpCloud:
@@ -207,16 +209,22 @@ class UpCloud:
         made = self._make(order, cores=plan["core_number"], memory=plan["memory_amount"])
         if fail is not None:
             self.ends_in[made["uuid"]] = "error"
-        return server.Reply(status=202, document={"server": made})
+        # the answer to an order alone tells these, the password even where none was asked for
+        recorded = recordings.first("createdeleteserverandstorage", "POST", "/1.3/server")["server"]
+        once = {key: recorded[key] for key in _ONCE}
+        return server.Reply(status=202, document={"server": made | once})
 
     def _make(self, order: dict[str, Any], *, cores: int = 1, memory: int = 2048) -> dict[str, Any]:
         recorded = recordings.first("createdeleteserverandstorage", "POST", "/1.3/server")
         made: dict[str, Any] = copy.deepcopy(recorded["server"])
         ref = self.new_uuid("00")
+        for key in _ONCE:
+            del made[key]
         made |= {key: order[key] for key in ("title", "hostname", "zone", "plan", "labels")}
         made |= {
             "uuid": ref,
             "state": "maintenance",
+            "host": _HOST,
             "metadata": order.get("metadata", "no"),
             "core_number": str(cores),
             "memory_amount": str(memory),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Self
 
 from provisioning import credentials, providers
-from tests.support.clouds import bench, recordings, server, upcloud
+from tests.support.clouds import bench, recordings, server, upcloud, upcloud_recorded
 from tests.support.clouds import ledger as ledger_kit
 from tests.support.clouds import script as script_kit
 
@@ -39,16 +39,18 @@ class UpCloudBench(bench.Bench):
         super().__init__()
         recordings.folder()  # skips where there is none
         self.cloud = upcloud.UpCloud(clock=self.clock)
+        self.referee = upcloud_recorded.Referee() if upcloud_recorded.is_here() else None
         self.secrets.append(upcloud.TOKEN)
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._served = self._stack.enter_context(server.Served(self.cloud))
+        self._served = self._stack.enter_context(server.Served(self.cloud, referee=self.referee))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         assert self._served.broken == []
+        assert self.referee is None or not self.referee.faults, sorted(set(self.referee.faults))
 
     @property
     def ledger(self) -> ledger_kit.Ledger:
