@@ -53,7 +53,7 @@ def require(provider: str, capability: contract.Capability) -> None:
     Raises:
         Lacking: it cannot, or Enlist cannot do it there.
     """
-    able = ALL[provider]
+    able = ALL.get(provider, frozenset())
     if capability in able:
         return
     having = ", ".join(name for name, can in ALL.items() if capability in can)

@@ -53,7 +53,11 @@ async def record(
             "ON CONFLICT (connection_id, kind, provider_ref) "
             "WHERE provider_ref IS NOT NULL AND gone_at IS NULL DO UPDATE SET "
             "machine_id = excluded.machine_id, "
-            "sent_at = COALESCE(cloud_children.sent_at, excluded.sent_at), "
+            # that one machine's order has named it says nothing of another that it hangs on now
+            "sent_at = CASE WHEN cloud_children.keep = 1 "
+            "OR cloud_children.machine_id = excluded.machine_id "
+            "THEN COALESCE(cloud_children.sent_at, excluded.sent_at) "
+            "ELSE excluded.sent_at END, "
             "address = COALESCE(excluded.address, cloud_children.address)",
             secrets.token_hex(8),
             machine.connection_id,

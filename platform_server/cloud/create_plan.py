@@ -121,7 +121,7 @@ def _in_doubt(
         return Do.LATE if now - last.written_at >= limits.launch else Do.SEND
     if last.state is not attempts.State.SENT:
         return Do.NEXT
-    if now - (last.sent_at or now) >= limits.launch:
+    if now - (last.doubted_at or last.sent_at or now) >= limits.launch:
         return Do.LOSE
     return _due(last.looked_up_at, every=LOOK, now=now) or Do.LOOK
 

@@ -95,7 +95,7 @@ async def _replay(
         lambda tx: attempts.open_request(tx, attempt=step.last, keyring=step.m.keyring)
     )
     try:
-        with using.fenced(functools.partial(holding.require, held=step.held)):
+        with using.fenced(functools.partial(ordering.go_on_sending, step)):
             return await driver.create(request), None
     except outcomes.Fault as fault:
         if fault.outcome not in ordering.ENDS:

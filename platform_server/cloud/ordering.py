@@ -174,7 +174,7 @@ async def send(step: steps.Step) -> None:
         ) as driver:
             await m.store.transact(lambda tx: _set_sent(step, tx))
             crash_points.reach(SENT)
-            with using.fenced(functools.partial(_go_on_sending, step)):
+            with using.fenced(functools.partial(go_on_sending, step)):
                 created = await driver.create(request)
             crash_points.reach(ANSWERED)
     except outcomes.Fault as fault:
@@ -201,7 +201,7 @@ async def _set_sent(step: steps.Step, tx: contract.Tx) -> None:
         await costs.begin(tx, charge=charge, since=now)
 
 
-async def _go_on_sending(step: steps.Step, tx: contract.Tx) -> None:
+async def go_on_sending(step: steps.Step, tx: contract.Tx) -> None:
     """Whether the order is still this engine's, before each call of it; raises `LeaseLost`."""
     await holding.require(tx, held=step.held)
     await attempts.set_sending(tx, attempt=step.last, now=step.m.clock.now())

@@ -78,8 +78,9 @@ async def of_firewalls(
     client: client_kit.Client, owner: contract.Owner
 ) -> tuple[contract.Child, ...]:
     """The firewalls of this order."""
+    rows = await firewalls(client)
+    with shaped.reading(calls.FIREWALLS.name):
+        found = [reading.firewall(row) for row in rows]
     return tuple(
-        one
-        for one in map(reading.firewall, await firewalls(client))
-        if one.owner is not None and keys.is_same_order(one.owner, owner)
+        one for one in found if one.owner is not None and keys.is_same_order(one.owner, owner)
     )

@@ -24,7 +24,8 @@ async def ensure(
     words = public_key.split()[:2]
     for row in await client.every(calls.KEYS, "/v2/account/keys", "ssh_keys"):
         if str(row.get("public_key", "")).split()[:2] == words:
-            return reading.ssh_key(row)
+            with shaped.reading(calls.KEYS.name):
+                return reading.ssh_key(row)
     body = await client.send(
         calls.CREATE_KEY,
         "/v2/account/keys",
@@ -44,11 +45,9 @@ async def of_operation(
         if fault.topic is not outcomes.Topic.RIGHTS:
             raise
         return ()
-    return tuple(
-        key
-        for key in map(reading.ssh_key, rows)
-        if key.owner is not None and is_same_order(key.owner, owner)
-    )
+    with shaped.reading(calls.KEYS.name):
+        held = [reading.ssh_key(row) for row in rows]
+    return tuple(key for key in held if key.owner is not None and is_same_order(key.owner, owner))
 
 
 def is_same_order(one: contract.Owner, other: contract.Owner) -> bool:

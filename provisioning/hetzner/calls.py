@@ -56,7 +56,7 @@ DELETE_FIREWALL: Final = ApiCall(
 
 SET_RULES: Final = ApiCall(
     name="POST /v1/firewalls/{id}/actions/set_rules",
-    feature=Feature.SSH,
+    feature=Feature.MACHINES,
     right=_WRITE,
     changes=True,
 )

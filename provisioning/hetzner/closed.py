@@ -76,7 +76,7 @@ async def _find(
     if not found:
         return None
     held = shapes.shaped(row.listing, lambda: dict(found[0]["labels"]))
-    if held != body["labels"]:
+    if held.get(SHARED) != body["labels"][SHARED]:
         raise outcomes.Fault(
             f"There is another {kind} named {name} in the project, and it is not ours. Give it "
             "another name there, then retry.",

@@ -39,12 +39,12 @@ class Servers:
         for what, refs in (("volume", request.volumes), ("address", request.addresses)):
             for ref in refs:
                 children.require(ref, what=what)
-        made = await self._prepare(request)
         addresses = [
             await self._api.get(calls.GET_ADDRESS, f"/primary_ips/{ref}")
             for ref in request.addresses
         ]
         fixed = shapes.shaped(calls.GET_ADDRESS, lambda: _fixed(addresses))
+        made = await self._prepare(request)
         body = _order(request, made=made, fixed=fixed)
         try:
             told = await self._api.send(

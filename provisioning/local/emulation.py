@@ -59,6 +59,7 @@ class Emulated:
         """The disk's file, renamed when it is whole, with the kernel beside it."""
         finished = self.place / DISK
         if finished.exists():
+            self._clear()  # of what was cut off between the two
             return
         disk.assemble(self._folder, machine=self._machine, image=self._image, owner=0)
         root = self._folder / disk.ROOT
@@ -76,8 +77,12 @@ class Emulated:
         os.chown(aside, account, account)
         aside.chmod(0o600)
         aside.rename(finished)
+        self._clear()
+
+    def _clear(self) -> None:
+        """What the disk was made from goes: it holds what first boot was given."""
         if disk.is_mounted(self._folder):
-            programs.run("umount", "--lazy", str(root))
+            programs.run("umount", "--lazy", str(self._folder / disk.ROOT))
         for left in (disk.ROOT, disk.UPPER, disk.WORK):
             programs.remove_tree(self._folder / left)
 

@@ -169,3 +169,18 @@ async def test_no_absence_is_believed_while_the_last_of_an_orders_calls_may_stil
         assert len(await engine.tried(made)) == 1
     assert await engine.until(made, "booting") == "booting"
     assert len(await engine.tried(made)) == 2
+
+
+async def test_no_absence_is_believed_while_a_repeat_of_the_order_may_still_run(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    """Each repeat may come late as well, so where none is answered a person decides."""
+    engine = await machine_orders.build(store, folder=tmp_path, rules=pocket.Rules(replays=True))
+    made = await engine.order()
+    engine.cloud.arm(pocket.CREATE, *[pocket.lost()] * 500)
+    assert await engine.until(made, "unresolved", rounds=200) == "unresolved"
+    (tried,) = await engine.tried(made)
+    assert engine.cloud.calls().count(pocket.CREATE) > 2
+    assert tried.sent_at is not None
+    assert tried.doubted_at is not None
+    assert tried.sent_at > tried.doubted_at  # of the last repeat

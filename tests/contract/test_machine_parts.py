@@ -121,3 +121,22 @@ async def test_what_is_let_go_and_given_to_another_machine_is_not_deleted_with_t
         assert await engine.until(gone, "deleted") == "deleted"
     assert [one["ref"] for one in engine.cloud.hanging()] == [lent]
     assert len(await _left(engine)) == 2
+
+
+async def test_what_another_machines_create_call_named_and_that_was_lent_here_is_not_deleted_here(
+    store: contract.Store, tmp_path: pathlib.Path
+) -> None:
+    engine = await machine_orders.build(
+        store, folder=tmp_path, rules=pocket.Rules(children_stay=True, children_are_bare=True)
+    )
+    await engine.to_active(await engine.order("web-1"))
+    (disk,) = [one["ref"] for one in engine.cloud.hanging() if one["kind"] == "disk"]
+    made = await engine.order("web-2")
+    guest = await engine.to_active(made)
+    engine.cloud.give(disk, to=guest.ref)
+    await _see(engine, made)
+    engine.cloud.take_back(disk)
+    gone = await engine.delete("web-2")
+    assert await engine.until(gone, "deleted") == "deleted"
+    assert disk in [one["ref"] for one in engine.cloud.hanging()]
+    assert [one["provider_ref"] for one in await _left(engine)] == [disk]
