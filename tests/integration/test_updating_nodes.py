@@ -92,7 +92,7 @@ def test_a_release_that_does_not_come_up_is_rolled_back_and_the_rest_is_not_begu
             )
         listed = platform.enlist("operations", "list", "--node", "web-2")
         assert "cancelled" in listed
-        assert "No operations" in platform.enlist("operations", "list", "--open")
+        assert "No such operations" in platform.enlist("operations", "list", "--open")
 
 
 def test_an_agent_killed_once_the_release_is_staged_counts_by_what_is_heard(
