@@ -161,6 +161,7 @@ async def test_what_was_opened_by_hand_in_the_shared_firewall_is_shut_before_the
     (wall,) = bench.fake.firewalls.values()
     opened = {"protocol": "tcp", "port": "22", "source_ips": ["0.0.0.0/0"]}
     wall["rules"].append({**wall["rules"][0], **opened})
+    wall["labels"]["team"] = "web"  # a person's own label makes it no less ours
     assert bench.ports_open(created.ref) == ["22"]
     await driver.create(bench.request(operation="op-2", node="node-2"))
     assert bench.ports_open(created.ref) == []
