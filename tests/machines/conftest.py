@@ -18,6 +18,7 @@ _FAILED = pytest.StashKey[str]()
 Reporting = Generator[None, pytest.TestReport, pytest.TestReport]
 
 
+@pytest.hookimpl(tryfirst=True)  # or a file named on the command line is grouped too late
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Every test of this folder: one group, and time for the first to build an image."""
     for item in items:
