@@ -1,16 +1,18 @@
 """Fixtures of the suite that every provider's driver passes: a fake, and a driver on it.
 
 The rows are `tests.support.clouds.bench.BENCHES`; what only one provider has is tested beside its
-driver.
+driver. What the Platform does with any provider is tested on the fake Hetzner Cloud.
 """
 
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from platform_server.store import contract as store_contract
 from provisioning import contract
-from tests.support import standard_asserts
+from tests.support import cloud_desk, standard_asserts
 from tests.support.clouds import bench as bench_kit
+from tests.support.clouds import hetzner_bench
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +55,18 @@ async def hasty(bench: bench_kit.Bench) -> AsyncIterator[contract.Driver]:
     finally:
         bench.script.release()
         await opened.close()
+
+
+@pytest.fixture
+def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
+    """A fake Hetzner Cloud that is running."""
+    with hetzner_bench.HetznerBench() as bench:
+        yield bench
+
+
+@pytest.fixture
+async def desk(store: store_contract.Store, hetzner: hetzner_bench.HetznerBench) -> cloud_desk.Desk:
+    """A Platform that is connected to it."""
+    made = cloud_desk.place(store, hetzner, address=hetzner.address)
+    await made.connecting.save(made.wish(token=hetzner_bench.TOKEN))
+    return made

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,13 +19,6 @@ from tests.support.clouds import script as script_kit
 def store_kind() -> str:
     """One store: what differs between the two is shown in the tests of connections."""
     return "sqlite"
-
-
-@pytest.fixture
-def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
-    """A fake Hetzner Cloud that is running."""
-    with hetzner_bench.HetznerBench() as bench:
-        yield bench
 
 
 async def _desk(

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,13 +22,6 @@ from tests.support.clouds import script as script_kit
 
 TOKEN = hetzner_bench.TOKEN
 NEXT_TOKEN = "hz-the-next-token-9876543210"
-
-
-@pytest.fixture
-def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
-    """A fake Hetzner Cloud that is running."""
-    with hetzner_bench.HetznerBench() as bench:
-        yield bench
 
 
 def _desk(

@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import pathlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from platform_server.cloud import (
     catalogue,
@@ -28,13 +26,6 @@ from tests.support.clouds import hetzner_bench, hetzner_project
 
 MACHINES = 40
 HOUR = 3600
-
-
-@pytest.fixture
-def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
-    """A fake Hetzner Cloud that is running."""
-    with hetzner_bench.HetznerBench() as bench:
-        yield bench
 
 
 async def _connected(

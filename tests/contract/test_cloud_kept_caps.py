@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -26,21 +26,6 @@ VOLUME = provider.ChildKind.VOLUME
 ADDRESS = provider.ChildKind.ADDRESS
 SNAPSHOT = provider.ChildKind.SNAPSHOT
 CAPPED = ("hetzner", "digitalocean", "aws", "azure", "gcp", "upcloud")
-
-
-@pytest.fixture
-def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
-    """A fake Hetzner Cloud that is running."""
-    with hetzner_bench.HetznerBench() as bench:
-        yield bench
-
-
-@pytest.fixture
-async def desk(store: contract.Store, hetzner: hetzner_bench.HetznerBench) -> cloud_desk.Desk:
-    """A Platform that is connected to it."""
-    made = cloud_desk.place(store, hetzner, address=hetzner.address)
-    await made.connecting.save(made.wish(token=hetzner_bench.TOKEN))
-    return made
 
 
 def _cap(*, hourly: int = 10**9, **more: Any) -> tuple[consent.Caps, ...]:

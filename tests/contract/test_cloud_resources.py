@@ -4,7 +4,6 @@ import dataclasses
 import datetime
 import functools
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,21 +29,6 @@ from tests.support.clouds import script as script_kit
 VOLUME = provider.ChildKind.VOLUME
 ADDRESS = provider.ChildKind.ADDRESS
 SNAPSHOT = provider.ChildKind.SNAPSHOT
-
-
-@pytest.fixture
-def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
-    """A fake Hetzner Cloud that is running."""
-    with hetzner_bench.HetznerBench() as bench:
-        yield bench
-
-
-@pytest.fixture
-async def desk(store: contract.Store, hetzner: hetzner_bench.HetznerBench) -> cloud_desk.Desk:
-    """A Platform that is connected to it."""
-    made = cloud_desk.place(store, hetzner, address=hetzner.address)
-    await made.connecting.save(made.wish(token=hetzner_bench.TOKEN))
-    return made
 
 
 async def _order(desk: cloud_desk.Desk, **more: Any) -> resources.Made:

@@ -5,7 +5,6 @@ is the time between a machine's end and its confirmation, which is told in full.
 """
 
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,13 +25,6 @@ CONFIRMING_SECONDS = 180
 def store_kind() -> str:
     """One store: sums on both are shown in test_cloud_costs."""
     return "sqlite"
-
-
-@pytest.fixture
-def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
-    """A fake Hetzner Cloud that is running."""
-    with hetzner_bench.HetznerBench() as bench:
-        yield bench
 
 
 async def _order(life: machine_lives.Life, node_id: str, *, price: provider.Price) -> requests.Made:

@@ -1,7 +1,6 @@
 """The sweeper over either store: cloud first, all pages, ours alone, after a grace."""
 
 import datetime
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,13 +24,6 @@ from wire_protocol import ids
 
 HOUR = datetime.timedelta(hours=1)
 OTHER = "in-another-installation"
-
-
-@pytest.fixture
-def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
-    """A fake Hetzner Cloud that is running."""
-    with hetzner_bench.HetznerBench() as bench:
-        yield bench
 
 
 async def _connected(store: contract.Store, hetzner: hetzner_bench.HetznerBench) -> cloud_desk.Desk:

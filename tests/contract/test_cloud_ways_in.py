@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -23,13 +22,6 @@ UNTIL = datetime.timedelta(hours=1)
 def store_kind() -> str:
     """One store: what differs between the two is shown in the tests of connections."""
     return "sqlite"
-
-
-@pytest.fixture
-def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
-    """A fake Hetzner Cloud that is running."""
-    with hetzner_bench.HetznerBench() as bench:
-        yield bench
 
 
 @pytest.fixture

@@ -31,12 +31,6 @@ def store_kind() -> str:
 
 
 @pytest.fixture
-def hetzner() -> Iterator[hetzner_bench.HetznerBench]:
-    with hetzner_bench.HetznerBench() as bench:
-        yield bench
-
-
-@pytest.fixture
 def digitalocean() -> Iterator[digitalocean_bench.DigitalOceanBench]:
     with digitalocean_bench.DigitalOceanBench() as bench:
         yield bench
